@@ -5,14 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from transformer_jax.report.metrics import (
-    ALL_TIE,
-    BLEU,
-    PERPLEXITY,
-    TOO_FEW_SEEDS,
-    deviation,
-    p_text,
-)
+from transformer_jax.report.metrics import ALL_TIE, BLEU, EXACT_MATCH, PERPLEXITY, TOO_FEW_SEEDS, deviation, p_text
 from transformer_jax.report.statistics import Difference
 
 
@@ -49,3 +42,18 @@ def test_deviation_needs_two_seeds_and_must_not_overflow():
     assert deviation([1.0]) is None and deviation([1e308, -1e308]) is None
     assert deviation([1.0, 3.0]) == pytest.approx(np.sqrt(2))
     assert (p_text(0.0004), p_text(0.25)) == ("< 0.001", "0.250")
+
+
+@pytest.mark.parametrize(
+    ("metric", "size", "baseline", "text"),
+    [
+        (BLEU, 2.0, 30.0, "±2.00 BLEU"),
+        (BLEU, 2.0, 0.5, "+2.00 BLEU"),  # it cannot fall by 2
+        (BLEU, 81.0, 46.0, ""),
+        (EXACT_MATCH, 3.0, 46.0, "±3.0 points of exact match"),
+        (PERPLEXITY, 0.154, math.log(4.0), "−14.3 % or +16.6 % of perplexity"),
+        (PERPLEXITY, 0.6, math.log(1.4), "+82.2 % of perplexity"),  # no perplexity is below 1
+    ],
+)
+def test_detectable_differences_are_signed_and_possible(metric, size, baseline, text):
+    assert metric.mde_text(size, baseline) == text

@@ -21,7 +21,6 @@ from transformer_jax.report.write import latex_table, markdown_page
     [
         ("test pairs held out of /home/me/a b/my.en, /c/d.en", "test pairs held out of my.en, d.en"),
         ("/home/me/newstest.en", "test: newstest.en"),
-        ("test of /home/me/corpus.py:Own", "test of corpus.py:Own"),
     ],
 )
 def test_names_of_test_sets_have_no_folders(sweep, recorded, shown):

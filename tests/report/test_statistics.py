@@ -18,7 +18,6 @@ from transformer_jax.report.statistics import (
     compare,
     log_perplexity_scores,
     not_worse_than_the_best,
-    rank_correlation,
     share_scores,
 )
 
@@ -188,9 +187,8 @@ def test_of_one_seed_the_minimum_detectable_difference_has_the_stated_power():
 
 def test_no_interval_is_wider_than_the_scale():
     scores = bleu_scores(np.tile(np.array([9, 9, 5, 2, 1, 0, 9, 8, 7, 6]), (4, 3, 1)))
-    for values in ([40.0, 80.0, 42.0, 75.0], [0.0, 90.0, 0.0, 95.0]):
-        (found,) = compare(scores._replace(values_R=np.array(values)), [[0, 1], [2, 3]], [(1, 0)])
-        assert (found.low, found.high) == (-100.0, 100.0)
+    (found,) = compare(scores._replace(values_R=np.array([0.0, 90.0, 0.0, 95.0])), [[0, 1], [2, 3]], [(1, 0)])
+    assert (found.low, found.high) == (-100.0, 100.0)
 
 
 @pytest.mark.parametrize("shift", [0.0, 2.0])
@@ -359,8 +357,3 @@ def test_errors_are_as_large_as_differences_without_a_true_one(of_seeds, monkeyp
 def test_identical_runs_do_not_differ_by_rounding():
     (found,) = compare(share_scores(np.tile(np.arange(49) % 7 < 3, (6, 1))), [[0, 1, 2], [3, 4, 5]], [(1, 0)])
     assert (found.value, found.error, found.p_value) == (0, 0, 1)
-
-
-def test_rank_correlation():
-    assert rank_correlation([1, 2, 3, 4], [2, 1, 4, 3]) == pytest.approx(0.6)  # 1 - 6 * 4 / (4 * 15)
-    assert rank_correlation([1, 1, 1], [1, 2, 3]) is None and rank_correlation([], []) is None

@@ -6,6 +6,7 @@ import sys
 
 from tests.support.finished_sweeps import Report, changed, make_sweep, variant, write
 from tests.support.pages import HOSTILE, Reader
+from transformer_jax import cli
 
 
 def test_page_has_every_part(whole):
@@ -17,7 +18,7 @@ def test_page_has_every_part(whole):
     assert "2 cpu" in whole.page and "0.10.2" in whole.page
 
 
-def test_hostile_text_is_shown_and_not_interpreted(tmp_path):
+def test_hostile_text_is_shown_and_not_interpreted(tmp_path, capsys):
     evil = variant(HOSTILE, -1.0, slug="evil", group=HOSTILE, note=HOSTILE, changes={"model.positions": HOSTILE})
     made = make_sweep(tmp_path, (variant("base"), evil, variant("Größe=大 | `x`", slug="g")), sentences=20)
     changed(made, question=HOSTILE, notes=[HOSTILE])
@@ -39,11 +40,14 @@ def test_hostile_text_is_shown_and_not_interpreted(tmp_path):
     assert "<img" not in report.markdown
     assert "Größe=大 \\| \\`x\\`" in report.markdown
     assert "Größe=大" in report.page
+    changed(made, question="\x1b[31m", notes=["red\x1b[31m\nline"], name="\x1b")
+    assert cli.main(["report", str(made)]) == 0
+    assert "\x1b" not in capsys.readouterr().out
 
 
 def test_nothing_is_computed_on_a_device(sweep):
     code = (
-        f"from transformer_jax import cli; assert cli.main(['report', {str(sweep)!r}]) == 0\n"
+        f"from transformer_jax import cli; assert cli.main(['report', {str(sweep)!r}, '--format=latex']) == 0\n"
         "import jax, sys; assert not jax._src.xla_bridge.backends_are_initialized()\n"
         "print([name for name in ('orbax', 'tensorflow') if name in sys.modules])"
     )

@@ -169,7 +169,8 @@ class Report:
     """A report of a sweep, written and read again."""
 
     def __init__(self, sweep, output=None):
-        self.content, self.directory = write_report(sweep, output)
+        self.content, files = write_report(sweep, output)
+        self.directory = files[0].parent
         self.page = (self.directory / "index.html").read_text(encoding="utf-8")
         self.markdown = (self.directory / "report.md").read_text(encoding="utf-8")
         self.json = json.loads((self.directory / "report.json").read_text(encoding="utf-8"))

@@ -42,8 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
         text, files = single_run.write(arguments.folder, arguments.output)
         print("\n".join(map(visible, text.splitlines())), "", *files, sep="\n")
         return
-    report = write.report_of(write.load_sweep(arguments.folder))
-    files = write.write(report, arguments.output, arguments.formats)
+    report, files = write.write_report(arguments.folder, arguments.output, arguments.formats)
     width = shutil.get_terminal_size((160, 24)).columns
     lines = [*report.mixtures]
     for test in report.tests:

@@ -1,12 +1,11 @@
 """Exact match by group of examples, and by the length of the target."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.report.findings import Compared, TestFindings
+from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.metrics import EXACT_MATCH
 from transformer_jax.report.results import Exact, SweepResult
 from transformer_jax.report.table import Cell, Column, Row, Table, score_cell
@@ -17,12 +16,10 @@ MOST_RANGES = 12
 Counts = Mapping[str, tuple[int, int]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Accuracy:
+class Accuracy(NamedTuple):
     """Exact match on one test set."""
 
     findings: TestFindings
-    compared: Compared
     exact: Mapping[str, Sequence[Exact]]  # of the seeds of each variant
     longest: int | None  # tokens of the longest training target of runs with these lengths, if known
     tables: Sequence[Table]
@@ -35,7 +32,7 @@ class Accuracy:
             "longest_training_target": self.longest,
             "right": {name: [int(seed.right_N.sum()) for seed in seeds] for name, seeds in self.exact.items()},
             "groups": {name: [seed.groups for seed in seeds] for name, seeds in self.exact.items()},
-            "differences": self.compared.differences_json(),
+            "differences": self.findings.by_metric[EXACT_MATCH.key].differences_json(),
         }
 
 
@@ -45,8 +42,8 @@ def accuracies(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[Accura
 
 
 def _on(sweep: SweepResult, findings: TestFindings) -> Accuracy:
-    compared = findings.by_metric[EXACT_MATCH.key]
-    exact = {name: [run.exact for run in findings.runs[name] if run.exact] for name in compared.scores}
+    names = findings.by_metric[EXACT_MATCH.key].scores
+    exact = {name: [run.exact for run in findings.runs[name] if run.exact] for name in names}
     # The lengths in tokens are those of the first variant; others may divide the same targets into other tokens.
     variant = next(variant for variant in sweep.variants if variant.name in exact)
     lengths_N = findings.runs[variant.name][0].tokens_N.astype(int) - 1  # without <eos>
@@ -57,9 +54,14 @@ def _on(sweep: SweepResult, findings: TestFindings) -> Accuracy:
         tables.append(_by_group(label, {n: [seed.groups.get(label, {}) for seed in s] for n, s in exact.items()}))
     if longest is not None and lengths_N.max() > longest:
         ranges = _ranges(lengths_N, longest)
-        groups = {name: [_counts(seed.right_N, ranges) for seed in seeds] for name, seeds in exact.items()}
+        groups = {
+            name: [
+                {r: (int(seed.right_N[in_N].sum()), int(in_N.sum())) for r, in_N in ranges.items()} for seed in seeds
+            ]
+            for name, seeds in exact.items()
+        }
         tables.append(_by_group("tokens of the target", groups, [*ranges]))
-    return Accuracy(findings, compared, exact, longest, tables)
+    return Accuracy(findings, exact, longest, tables)
 
 
 def _by_group(label: str, groups: Mapping[str, Sequence[Counts]], order: Sequence[str] | None = None) -> Table:
@@ -86,7 +88,3 @@ def _ranges(lengths_N: np.ndarray, longest: int) -> dict[str, np.ndarray]:
             name = f"{part[0]:,}" if len(part) == 1 else f"{part[0]:,} to {part[-1]:,}"
             ranges[name + note] = np.isin(lengths_N, part)
     return ranges
-
-
-def _counts(right_N: np.ndarray, ranges: Mapping[str, np.ndarray]) -> Counts:
-    return {name: (int(right_N[inside_N].sum()), int(inside_N.sum())) for name, inside_N in ranges.items()}

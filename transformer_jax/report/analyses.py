@@ -48,19 +48,18 @@ def analyses(sweep: SweepResult) -> tuple[list[Analysis], list[str]]:
 
 def _joined(by_variant: Mapping[str, Sequence[Table]]) -> list[Table]:
     """Tables with the same title and columns as one, in which the variants are the rows."""
-    same: dict[tuple[str, ...], list[tuple[str, Table]]] = {}
+    joined: dict[tuple[str, ...], Table] = {}
     for name, tables in by_variant.items():
         for table in tables:
-            key = (table.title, table.names, *(column.title for column in table.columns))
-            same.setdefault(key, []).append((name, table))
-    joined = []
-    for (title, *names), tables_of in same.items():
-        rows = [Row(name) for name, table in tables_of for _ in table.rows]
-        columns = [Column(names[0], [Cell(row.name) for _, table in tables_of for row in table.rows])]
-        for at, column in enumerate(names[1:]):
-            columns.append(Column(column, [cell for _, table in tables_of for cell in table.columns[at].cells]))
-        joined.append(Table(rows, columns, title=title))
-    return joined
+            rows = [Row(name) for _ in table.rows]
+            columns = [Column(table.names, [Cell(row.name) for row in table.rows]), *table.columns]
+            key = (table.title, *(column.title for column in columns))
+            if above := joined.get(key):
+                rows = [*above.rows, *rows]
+                both = zip(above.columns, columns, strict=True)
+                columns = [Column(one.title, [*one.cells, *other.cells]) for one, other in both]
+            joined[key] = Table(rows, columns, title=table.title)
+    return list(joined.values())
 
 
 def _averaged(tables: Sequence[Mapping[str, Any]]) -> Table:

@@ -136,18 +136,16 @@ def learning_curves(sweep: SweepResult) -> list[Curves]:
     for metric, title in TITLES.items():
         if metric == "loss" and figures:
             break
-        groups: dict[str, list[Curve]] = {}
-        base: list[Curve] = []
-        for variant in sweep.variants:
-            if curve := learning_curve(variant, metric, sweep.baseline):
-                (base if curve.is_baseline else groups.setdefault(variant.group or "others", [])).append(curve)
-        others = [curve for curves in groups.values() for curve in curves]
-        if len(others) < MOST_CURVES:
-            headings = {title: others} if base or others else {}
-        else:
-            headings = {f"{title}: {group}": curves for group, curves in groups.items()}
-        for heading, curves in headings.items():
-            figures.append(Curves(heading, [*base, *curves], "updates", title, log=metric != "bleu"))
+        found = [(variant, learning_curve(variant, metric, sweep.baseline)) for variant in sweep.variants]
+        curves = [(variant.group or "others", curve) for variant, curve in found if curve]
+        base = [curve for _, curve in curves if curve.is_baseline]
+        headings: dict[str, list[Curve]] = {}
+        for group, curve in curves:
+            heading = title if len(curves) <= MOST_CURVES else f"{title}: {group}"
+            if not curve.is_baseline:
+                headings.setdefault(heading, [*base]).append(curve)
+        for heading, shown in headings.items() or ([(title, base)] if base else []):
+            figures.append(Curves(heading, shown, "updates", title, log=metric != "bleu"))
     return figures
 
 
@@ -246,10 +244,8 @@ def _legend(figure: Figure, axes: Axes, title: str = "") -> None:
     """Below the axes, where it covers nothing."""
     by_label = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))  # each once
     labels, handles = [*by_label], [*by_label.values()]
-    if handles:
-        look: dict[str, Any] = {"frameon": False, "handletextpad": 0.5, "columnspacing": 1}
-        look |= {"title": title, "title_fontsize": STYLE["axes.labelsize"]} if title else {}
-        figure.legend(handles, labels, loc="outside lower center", ncols=_columns(labels), **look)
+    look: Any = {"frameon": False, "handletextpad": 0.5, "columnspacing": 1, "title_fontsize": STYLE["axes.labelsize"]}
+    figure.legend(handles, labels, loc="outside lower center", ncols=_columns(labels), title=title or None, **look)
 
 
 def _wrapped(name: str) -> str:

@@ -11,7 +11,6 @@ from transformer_jax.report.metrics import BLEU, EXACT_MATCH, LARGEST_EXPONENT, 
 from transformer_jax.report.results import Measured, SweepResult
 from transformer_jax.report.statistics import (
     Difference,
-    Scores,
     bleu_scores,
     compare,
     log_perplexity_scores,
@@ -21,6 +20,8 @@ from transformer_jax.report.statistics import (
 
 # Why a variant is not compared.
 OTHER_TEST_SET = "another test set"
+# The scores of each seed in report.json, and in table.csv their means and deviations.
+SCORES = ("perplexity", "word_perplexity", "bleu", "exact_match")
 
 # The runs of each variant, by its name.
 Runs = Mapping[str, Sequence[Measured]]
@@ -97,22 +98,18 @@ def find(sweep: SweepResult) -> list[TestFindings]:
 
 
 def _on(sweep: SweepResult, split: str) -> TestFindings:
-    every = {variant.name: variant.measured(split) for variant in sweep.variants}
-    runs: dict[str, list[Measured]] = {name: measured for name, measured in every.items() if measured}
-    if not runs:
-        scores: dict[str, dict[str, list[float]]] = {
-            name: {} for name in ("perplexity", "word_perplexity", "bleu", "exact_match")
-        }
+    every = {variant.name: measured for variant in sweep.variants if (measured := variant.measured(split))}
+    if not every:
+        scores: dict[str, dict[str, list[float]]] = {key: {} for key in SCORES}
         return TestFindings(split, split, 0, 0, "", "token", {}, {}, scores, {})
-    first = (runs.get(sweep.baseline) or next(iter(runs.values())))[0]
-    comparable = {}
-    not_compared = {}
-    for name, measured in runs.items():
+    first = (every.get(sweep.baseline) or next(iter(every.values())))[0]
+    runs, comparable, not_compared = {}, {}, {}
+    for name, measured in every.items():
         same = [run for run in measured if run.digest == first.digest and len(run.tokens_N) == len(first.tokens_N)]
         if same:
             comparable[name] = same
-            if len(same) < len(measured):
-                not_compared[name] = f"{len(measured) - len(same)} of its runs: {OTHER_TEST_SET}"
+        if 0 < len(same) < len(measured):
+            not_compared[name] = f"{len(measured) - len(same)} of its runs: {OTHER_TEST_SET}"
         # The mean is over one test set, even where it is another one than the baseline's.
         runs[name] = same or [run for run in measured if run.digest == measured[0].digest]
     pairs = []
@@ -124,79 +121,70 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
         elif not variant.finished:
             not_compared[variant.name] = "no finished run"
         elif variant.name not in comparable:
-            not_compared[variant.name] = OTHER_TEST_SET if every[variant.name] else "not evaluated on it yet"
+            not_compared[variant.name] = OTHER_TEST_SET if variant.name in every else "not evaluated on it yet"
         else:
             not_compared[variant.name] = f"its baseline {variant.baseline} has no finished run"
-    one_vocabulary = all(np.array_equal(run.tokens_N, first.tokens_N) for same in comparable.values() for run in same)
-    scores = {
-        "perplexity": {name: [run.perplexity for run in measured] for name, measured in runs.items()},
-        "word_perplexity": {name: [_per_word(run) for run in measured] for name, measured in runs.items()},
-        "bleu": {name: [run.bleu for run in measured] for name, measured in runs.items()},
-        "exact_match": _exact_matches(comparable),
-    }
-    perplexities = scores["perplexity" if one_vocabulary else "word_perplexity"]
+
+    unit = "token"
+    if not all(np.array_equal(run.tokens_N, first.tokens_N) for same in comparable.values() for run in same):
+        unit = "word"
+    exact = {name: same for name, same in comparable.items() if all(run.exact for run in same)}
+    if not any(run.exact and (run.exact.groups or run.exact.right_N.any()) for same in exact.values() for run in same):
+        exact = {}
+    of_metrics = ((PERPLEXITY, runs), (BLEU, runs), (EXACT_MATCH, exact))
+    scores = {metric.key: {name: _seeds(metric, same) for name, same in of.items()} for metric, of in of_metrics}
+    scores["word_perplexity"] = {name: [_per_word(run) for run in same] for name, same in runs.items()}
+    perplexities = scores["perplexity" if unit == "token" else "word_perplexity"]
     by_metric = {
         BLEU.key: _compared(BLEU, scores["bleu"], comparable, pairs),
         PERPLEXITY.key: _compared(PERPLEXITY, perplexities, comparable, pairs),
     }
-    if scores["exact_match"]:
-        having = {name: same for name, same in comparable.items() if name in scores["exact_match"]}
-        both = [pair for pair in pairs if set(pair) <= having.keys()]
-        by_metric[EXACT_MATCH.key] = _compared(EXACT_MATCH, scores["exact_match"], having, both)
+    if exact:
+        by_metric[EXACT_MATCH.key] = _compared(EXACT_MATCH, scores["exact_match"], exact, pairs)
     return TestFindings(
         split=split,
         name=first.test_set,
         sentences=len(first.tokens_N),
         clusters=len(first.tokens_N if first.clusters_N is None else np.unique(first.clusters_N)),
-        signature=" and ".join(dict.fromkeys(run.signature for measured in runs.values() for run in measured)),
-        unit="token" if one_vocabulary else "word",
+        signature=" and ".join(dict.fromkeys(run.signature for same in runs.values() for run in same)),
+        unit=unit,
         runs=runs,
         by_metric=by_metric,
-        scores=scores,
+        scores={key: scores[key] for key in SCORES},
         not_compared=not_compared,
     )
+
+
+def _seeds(metric: Metric, runs: Sequence[Measured]) -> list[float]:
+    return [score for run in runs if (score := metric.of(run)) is not None]
 
 
 def _per_word(run: Measured) -> float:
     return math.exp(min(-float(run.log_probabilities_N.sum()) / run.words, LARGEST_EXPONENT))
 
 
-def _exact_matches(comparable: Runs) -> dict[str, list[float]]:
-    """In percent, of the variants that have it; of none unless any translation is right or examples have labels."""
-    exact = {name: [run.exact for run in same if run.exact] for name, same in comparable.items()}
-    exact = {name: seeds for name, seeds in exact.items() if len(seeds) == len(comparable[name])}
-    if not any(seed.groups or seed.right_N.any() for seeds in exact.values() for seed in seeds):
-        return {}
-    return {name: [100 * float(seed.right_N.mean()) for seed in seeds] for name, seeds in exact.items()}
-
-
 def _compared(
     metric: Metric, scores: Mapping[str, Sequence[float]], comparable: Runs, pairs: Sequence[tuple[str, str]]
 ) -> Compared:
     """The variants by one metric; `comparable` are the runs on the same sentences, `pairs` what is compared of them."""
-    runs = [run for measured in comparable.values() for run in measured]
-    clusters_N = runs[0].clusters_N
-    if len(runs[0].tokens_N) < 2 or (clusters_N is not None and len(np.unique(clusters_N)) < 2):
+    names, runs = list(comparable), [run for same in comparable.values() for run in same]
+    clusters_N, units_N = runs[0].clusters_N, runs[0].tokens_N
+    if len(units_N) < 2 or (clusters_N is not None and len(np.unique(clusters_N)) < 2):
         return Compared(metric, scores, {}, frozenset())
-    ends = np.cumsum([len(measured) for measured in comparable.values()])
+    if metric is BLEU:
+        resampled = bleu_scores(np.stack([run.statistics_N10 for run in runs]), clusters_N)
+    elif metric is EXACT_MATCH:
+        resampled = share_scores(np.stack([run.exact.right_N for run in runs if run.exact]), clusters_N)
+    else:
+        if not all(np.array_equal(run.tokens_N, units_N) for run in runs):
+            # Words per sentence as BLEU counts them in the reference, plus one for its end, scaled to the set's words.
+            units_N = runs[0].statistics_N10[:, 1] + 1
+            units_N = units_N * (runs[0].words / units_N.sum())
+        resampled = log_perplexity_scores(np.stack([run.log_probabilities_N for run in runs]), units_N, clusters_N)
+    ends = np.cumsum([len(same) for same in comparable.values()])
     groups = [group.tolist() for group in np.split(np.arange(len(runs)), ends[:-1])]
-    names = list(comparable)
-    resampled = _scores_of(metric, runs)
+    pairs = [(variant, baseline) for variant, baseline in pairs if variant in comparable and baseline in comparable]
     found = compare(resampled, groups, [(names.index(variant), names.index(baseline)) for variant, baseline in pairs])
     leading = frozenset(names[index] for index in not_worse_than_the_best(resampled, groups, metric.sign))
     differences = {variant: difference for (variant, _), difference in zip(pairs, found, strict=True)}
     return Compared(metric, scores, differences, leading if len(leading) < len(names) else frozenset())
-
-
-def _scores_of(metric: Metric, runs: Sequence[Measured]) -> Scores:
-    clusters_N = runs[0].clusters_N
-    if metric is BLEU:
-        return bleu_scores(np.stack([run.statistics_N10 for run in runs]), clusters_N)
-    if metric is EXACT_MATCH:
-        return share_scores(np.stack([run.exact.right_N for run in runs if run.exact]), clusters_N)
-    units = runs[0].tokens_N
-    if not all(np.array_equal(run.tokens_N, units) for run in runs):
-        # Words per sentence as BLEU counts them in the reference, plus one for its end, scaled to the set's words.
-        units = runs[0].statistics_N10[:, 1] + 1
-        units = units * (runs[0].words / units.sum())
-    return log_perplexity_scores(np.stack([run.log_probabilities_N for run in runs]), units, clusters_N)

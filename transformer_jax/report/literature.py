@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.metrics import METRICS, Metric
 from transformer_jax.report.results import SweepResult
-from transformer_jax.report.statistics import rank_correlation
 from transformer_jax.report.table import UNVERIFIED, Cell, Column, Row, Table
 
 
@@ -29,8 +28,12 @@ class Comparison(NamedTuple):
 
     @property
     def rank_correlation(self) -> float | None:
-        """Spearman's, of the differences from the baseline."""
-        return rank_correlation([row.difference for row in self.rows], [row.published for row in self.rows])
+        """Spearman's, of the differences from the baseline; None if it is undefined."""
+        from scipy.stats import spearmanr  # here, because it loads slowly
+
+        pairs = [(row.difference, row.published) for row in self.rows]
+        is_defined = all(len(set(values)) > 1 for values in zip(*pairs, strict=True))
+        return float(spearmanr(pairs).statistic) if is_defined else None
 
     @property
     def contradicted(self) -> list[str]:

@@ -1,11 +1,12 @@
 """The metrics that a report compares, and how numbers are displayed."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from transformer_jax.report.results import Measured
 from transformer_jax.report.statistics import Difference
 
 # exp() of more overflows.
@@ -22,6 +23,7 @@ class Metric(NamedTuple):
     title: str
     name: str
     sign: int  # 1 if higher is better, -1 if lower is
+    of: Callable[[Measured], float | None]  # the score of a run
     form: str = "+.2f"  # of a difference in points
     points: str = "BLEU"  # what a difference is a number of
 
@@ -66,9 +68,13 @@ class Metric(NamedTuple):
         return math.log(score / baseline) if self is PERPLEXITY else score - baseline
 
 
-BLEU = Metric("bleu", "BLEU", "BLEU", 1)
-PERPLEXITY = Metric("perplexity", "PPL", "Perplexity", -1)
-EXACT_MATCH = Metric("exact_match", "exact", "Exact match", 1, "+.1f", "points of exact match")
+def _share_of_exact(run: Measured) -> float | None:
+    return None if run.exact is None else 100 * float(run.exact.right_N.mean())
+
+
+BLEU = Metric("bleu", "BLEU", "BLEU", 1, lambda run: run.bleu)
+PERPLEXITY = Metric("perplexity", "PPL", "Perplexity", -1, lambda run: run.perplexity)
+EXACT_MATCH = Metric("exact_match", "exact", "Exact match", 1, _share_of_exact, "+.1f", "points of exact match")
 METRICS = (BLEU, PERPLEXITY, EXACT_MATCH)  # the last only where any translation is right, or examples have labels
 
 

@@ -1,7 +1,6 @@
 """The report of a sweep: everything that it says, gathered once for all of its formats. words.txt has its words."""
 
 import collections
-import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,10 +11,10 @@ from transformer_jax.report import figures, literature, tuning
 from transformer_jax.report.accuracy import Accuracy, accuracies
 from transformer_jax.report.analyses import Analysis, analyses
 from transformer_jax.report.findings import TestFindings, find
-from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY
+from transformer_jax.report.metrics import BLEU, EXACT_MATCH, METRICS, PERPLEXITY
 from transformer_jax.report.results import RunResult, SweepResult
 from transformer_jax.report.samples import SampleSentence, samples
-from transformer_jax.report.table import TRAINING_TIME, Cell, Column, Row, Table, main_table, number_cell, records
+from transformer_jax.report.table import STATE_NAMES, TRAINING_TIME, Table, main_table, records, runs_table
 from transformer_jax.report.text import some, words
 from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, IDENTIFYING, LAST_STEP
 from transformer_jax.runs.metrics import duration
@@ -24,35 +23,27 @@ from transformer_jax.sweeps.provenance import Made, mixtures
 # The most runs named in the list of those that never started.
 MOST_NEVER_STARTED = 4
 STATES = ("finished", "not evaluated", "running", "interrupted", "stopped", "diverged", "failed", "damaged", "waiting")
-STATE_NAMES = {"waiting": "never started", "not evaluated": "not evaluated on all test sets"}
 # In versions.json, but not versions.
 NO_VERSIONS = ("command", "directory", CONFIG_DIGEST, EARLIER, LAST_STEP)
 
 
-class Summary(NamedTuple):
-    """What was found on a test set, in about three sentences, and what a reader must know to judge it."""
-
-    findings: list[str]
-    notes: list[str]
-
-
-@dataclasses.dataclass(frozen=True)
-class TestReport:
+class TestReport(NamedTuple):
     """One test set."""
 
     findings: TestFindings
-    summary: Summary
+    summary: Sequence[str]  # what was found, in about three sentences
+    notes: Sequence[str]  # what a reader must know to judge it
     rows: Sequence[Mapping[str, Any]]  # those of table.csv
     table: Table
     forests: Mapping[str, figures.Forest]  # by metric
+    literature: Sequence[literature.Comparison]
 
     @property
     def words(self) -> list[str]:
-        return self.summary.findings + self.summary.notes
+        return [*self.summary, *self.notes]
 
 
-@dataclasses.dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """What is said of a sweep; every format is written from this."""
 
     sweep: SweepResult
@@ -65,7 +56,6 @@ class Report:
     untuned: TestFindings | None  # what the variants' own learning rates give, if they were trained
     tuning: Table | None
     tuning_note: str
-    comparisons: Sequence[literature.Comparison]
     scatter: figures.Curves | None
     curves: Sequence[figures.Curves]
     analyses: Sequence[Analysis]
@@ -80,19 +70,39 @@ class Report:
 
     @property
     def literature(self) -> list[Table]:
-        return [literature.table(*comparison) for comparison in self.comparisons]
+        return [literature.table(*comparison) for comparison in self.tests[0].literature]
+
+    @property
+    def plots(self) -> dict[str, figures.Plot]:
+        """The figures by the names of their files."""
+        plots: dict[str, figures.Plot] = {}
+        for test in self.tests:
+            plots |= {f"differences_{metric}_{test.findings.split}": forest for metric, forest in test.forests.items()}
+        if self.scatter is not None:
+            plots["compute"] = self.scatter
+        return plots | {f"curves_{curves.title}": curves for curves in self.curves}
+
+    @property
+    def scores(self) -> list[dict[str, Any]]:
+        """Each score of each run: runs.csv, from which rliable's matrices are made."""
+        return [
+            {"variant": run.variant, "seed": run.seed, "test": split, "metric": metric.key, "score": score}
+            for run in self.sweep.runs
+            for split, measured in run.measured.items()
+            for metric in METRICS
+            if (score := metric.of(measured)) is not None
+        ]
 
 
 def report_of(sweep: SweepResult) -> Report:
     tests = find(sweep)
-    main = tests[0]
+    main, reports = tests[0], []
     untuned, (analysed, problems) = tuning.without(sweep), analyses(sweep)
-    reports = []
     for test in tests:
-        said = summary(sweep, test, literature.comparisons(sweep, test))
-        rows = records(sweep, test)
-        table = main_table(sweep, test, rows)
-        reports.append(TestReport(test, said, rows, table, figures.forests(test)))
+        published, rows = literature.comparisons(sweep, test), records(sweep, test)
+        notes = words("notes", test, published) if test.runs else []
+        table, forests = main_table(sweep, test, rows), figures.forests(test)
+        reports.append(TestReport(test, summary(sweep, test), notes, rows, table, forests, published))
     return Report(
         sweep=sweep,
         state=state_sentence(sweep),
@@ -104,7 +114,6 @@ def report_of(sweep: SweepResult) -> Report:
         untuned=untuned,
         tuning=tuning.table(sweep, main, untuned) if sweep.tuned else None,
         tuning_note=tuning.note(sweep, untuned),
-        comparisons=literature.comparisons(sweep, main),
         scatter=figures.score_against_compute(sweep, main),
         curves=figures.learning_curves(sweep),
         analyses=analysed,
@@ -138,9 +147,9 @@ def unfinished(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
     return lines
 
 
-def summary(sweep: SweepResult, test: TestFindings, comparisons: Sequence[literature.Comparison]) -> Summary:
+def summary(sweep: SweepResult, test: TestFindings) -> list[str]:
     if not test.runs:
-        return Summary([f"On {test.split}, nothing is measured yet."], [])
+        return [f"On {test.split}, nothing is measured yet."]
     compared = [found for found in test.by_metric.values() if found.differences]
     compared.sort(key=lambda found: found.metric is not EXACT_MATCH)
     facts: dict[str, object] = {}
@@ -156,7 +165,7 @@ def summary(sweep: SweepResult, test: TestFindings, comparisons: Sequence[litera
             "impossible": [name for name, text in mdes.items() if text == ""],
             "ties": [name for name, text in mdes.items() if text is None],
         }
-    return Summary(words("findings", sweep, test, compared, facts), words("notes", test, comparisons))
+    return words("findings", sweep, test, compared, facts)
 
 
 def code_mixtures(sweep: SweepResult) -> list[str]:
@@ -206,21 +215,6 @@ def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
     return found
 
 
-def runs_table(sweep: SweepResult) -> Table:
-    """Every run, in whatever state."""
-    runs = sweep.all_runs
-    columns = [
-        Column("state", [Cell(STATE_NAMES.get(run.state, run.state), run.state) for run in runs], kind="left"),
-        Column("updates", [number_cell(run.step, "{:,}".format) for run in runs]),
-        Column("time", [number_cell(run.number("train_seconds"), duration) for run in runs]),
-        Column("tokens/s", [number_cell(run.number("tokens_per_second"), "{:,.0f}".format) for run in runs]),
-    ]
-    for split in sweep.tests:
-        scores = [run.measured[split].bleu if split in run.measured else None for run in runs]
-        columns.append(Column(f"BLEU {split}", [number_cell(score, "{:.2f}".format) for score in scores]))
-    return Table([Row(run.name) for run in runs], columns, "run")
-
-
 def to_json(report: Report) -> dict[str, Any]:
     """Everything that was found, for other programs."""
     sweep = report.sweep
@@ -236,7 +230,7 @@ def to_json(report: Report) -> dict[str, Any]:
         ],
         "tests": [_test_json(test) for test in report.tests],
         "tuning": tuning.to_json(sweep, report.untuned),
-        "published": [comparison.to_json() for comparison in report.comparisons],
+        "published": [comparison.to_json() for comparison in report.tests[0].literature],
         "exact_match": [accuracy.to_json() for accuracy in report.accuracies],
         "base": sweep.config,
     }

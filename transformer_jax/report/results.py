@@ -32,7 +32,7 @@ class Exact(NamedTuple):
     """Which translations of a test set equal their references."""
 
     right_N: np.ndarray  # 0 or 1
-    groups: Mapping[str, Mapping[str, tuple[int, int]]]  # label -> value -> right and total
+    groups: dict[str, dict[str, tuple[int, int]]]  # label -> value -> right and total
 
 
 class Measured(NamedTuple):
@@ -83,7 +83,7 @@ class RunResult:
 
     def number(self, name: str) -> float | None:
         """A number of result.json. Runs that trained together share the time of their program."""
-        found = number(self.result.get(name))
+        found = number(self.step if name == "steps" else self.result.get(name))
         if name == "train_seconds" and found is not None:
             return found / max(self.number("together") or 1, 1)
         return found
@@ -199,9 +199,8 @@ def load_sweep(folder: str | Path) -> SweepResult:
     file = path / "sweep.json"
     if not file.is_file():
         raise BadInput(f"{path}: is not a sweep: there is no sweep.json, which transformer-jax sweep makes")
-    definition = read_record(file)
+    definition, tuned = read_record(file), {}
     problems: list[str] = []
-    tuned: dict[str, Tuned] = {}
     with noting(problems), parsing(path / "tuned.json"):
         tuned = {
             name: Tuned(
@@ -214,8 +213,9 @@ def load_sweep(folder: str | Path) -> SweepResult:
             if facts.get("factor") is not None
         }
     with parsing(file):
-        tests, seeds = [str(split) for split in definition["tests"]], [int(seed) for seed in definition["seeds"]]
-        if definition["format"] != FORMAT or not tests or not seeds or not definition["variants"]:
+        definition["tests"] = [str(split) for split in definition["tests"]]
+        definition["seeds"] = [int(seed) for seed in definition["seeds"]]
+        if definition["format"] != FORMAT or not all(definition[key] for key in ("variants", "seeds", "tests")):
             raise ValueError(f"must have format {FORMAT}, variants, seeds and tests")
         return SweepResult(
             path=path,
@@ -225,14 +225,12 @@ def load_sweep(folder: str | Path) -> SweepResult:
             config=dict(definition["base"]),
             base=flattened(definition["base"]),
             baseline=str(definition["baseline"]),
-            tests=tests,
-            seeds=seeds,
+            tests=definition["tests"],
+            seeds=definition["seeds"],
             vary=[source for source in SOURCES if source in definition["vary"]],
             notes=[str(note) for note in definition["notes"]],
             factors=[float(factor) for factor in definition["tune"] or ()],
-            variants=[
-                _variant(path, facts, definition, tests, seeds, tuned, problems) for facts in definition["variants"]
-            ],
+            variants=[_variant(path, facts, definition, tuned, problems) for facts in definition["variants"]],
             tuned=tuned,
             problems=problems,
         )
@@ -242,19 +240,20 @@ def _variant(
     path: Path,
     facts: Mapping[str, Any],
     definition: Mapping[str, Any],
-    tests: Sequence[str],
-    seeds: Sequence[int],
     tuned: Mapping[str, Tuned],
     problems: list[str],
 ) -> VariantResult:
-    name, runs = str(facts["name"]), path / "runs" / str(facts["slug"])
-    compared = [_run(runs / f"seed-{seed}", name, seed, tests, problems) for seed in seeds]
-    untuned: list[RunResult] = []
+    name, folder = str(facts["name"]), path / "runs" / str(facts["slug"])
+
+    def runs(prefix: str = "") -> list[RunResult]:
+        seeds, tests = definition["seeds"], definition["tests"]
+        return [_run(folder / f"{prefix}seed-{seed}", name, seed, tests, problems) for seed in seeds]
+
+    compared, untuned = runs(), []
     if definition.get("untuned") and name in tuned:
         untuned = compared
         if tuned[name].factor != 1:
-            others = [_run(runs / f"untuned-seed-{seed}", name, seed, tests, problems) for seed in seeds]
-            untuned = [dataclasses.replace(run, is_untuned=True) for run in others]
+            untuned = [dataclasses.replace(run, is_untuned=True) for run in runs("untuned-")]
     baseline = str(facts.get("baseline") or definition["baseline"])
     return VariantResult(
         name=name,
@@ -283,7 +282,7 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
     run = dataclasses.replace(run, curve=curve, step=run.step or (curve[-1]["step"] if curve else None))
     with noting(problems):
         run = dataclasses.replace(run, versions=_read(path / "versions.json"), notes=RunFolder(path).notes())
-    analyses: dict[str, Mapping[str, Any]] = {}
+    analyses = {}
     for file in sorted((path / "analysis").glob("*.json")):
         with noting(problems):
             analyses[file.stem] = _read(file)
@@ -314,7 +313,12 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
         if stray := difference(record, result["tests"][split]):
             raise BadInput(f"{file}: {stray}; the sweep's command evaluates that run again")
         sentences, bleu, perplexity = record["sentences"], record["measures"]["bleu"], record["perplexity"]
-        clusters = sentences.get("clusters")
+        exact = None
+        if "exact_match" in sentences:
+            exact = Exact(np.array(sentences["exact_match"], np.bool_).astype(np.float64), {})
+            for label, by_value in record["exact_match"].get("groups", {}).items():
+                counts = {str(value): (int(found["right"]), int(found["total"])) for value, found in by_value.items()}
+                exact.groups[str(label)] = counts
         measured = Measured(
             test_set=without_folders(str(record["test_set"])),
             digest=str(record["test_set_sha256"]),
@@ -326,30 +330,19 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
             log_probabilities_N=np.array(sentences["log_probabilities"], np.float64),
             tokens_N=np.array(sentences["tokens"], np.float64),
             file=file,
-            exact=_exact(record),
-            clusters_N=None if clusters is None else np.array(clusters),
+            exact=exact,
+            clusters_N=np.array(sentences["clusters"]) if "clusters" in sentences else None,
             cut=int(record.get("cut_translations", 0)),
             unknown=int(record.get("unknown_tokens", 0)),
         )
-        lists = [measured.log_probabilities_N, measured.tokens_N, measured.clusters_N]
-        lists += [measured.statistics_N10[:, 0], measured.exact.right_N if measured.exact else None]
-        shapes = {array.shape for array in lists if array is not None}
-        counts = np.concatenate([measured.statistics_N10.ravel(), measured.tokens_N, [measured.words]])
+        lists = [measured.log_probabilities_N, measured.tokens_N, measured.statistics_N10[:, 0]]
+        lists += [array for array in (measured.clusters_N, exact and exact.right_N) if array is not None]
+        counts_N = np.concatenate([measured.statistics_N10.ravel(), measured.tokens_N, [measured.words]])
         scores = [measured.bleu, measured.perplexity, *measured.log_probabilities_N]
-        is_possible = measured.words and counts.min() >= 0 and counts.max() < MOST_NGRAMS and np.isfinite(scores).all()
-        if len(shapes) > 1 or not is_possible:
+        is_possible = counts_N.min() >= 0 and counts_N.max() < MOST_NGRAMS and np.isfinite(scores).all()
+        if len({array.shape for array in lists}) > 1 or not measured.words or not is_possible:
             raise ValueError("its lists of sentences differ in length, or it has impossible numbers")
         return measured
-
-
-def _exact(record: Mapping[str, Any]) -> Exact | None:
-    if "exact_match" not in record["sentences"]:
-        return None
-    groups = {
-        str(label): {str(value): (int(found["right"]), int(found["total"])) for value, found in by_value.items()}
-        for label, by_value in record["exact_match"].get("groups", {}).items()
-    }
-    return Exact(np.array(record["sentences"]["exact_match"], np.bool_).astype(np.float64), groups)
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -15,8 +15,6 @@ from transformer_jax.runs.records import texts_sha256, translations
 
 # The first sentences, and those on which the variants disagree most.
 FIRST, DISAGREED = 2, 6
-# The most translations that are shown of one sentence.
-MOST_VERSIONS = 8
 LONGEST = 300
 
 
@@ -30,8 +28,7 @@ class SampleSentence(NamedTuple):
     number: int  # of the line, from 1
     source: str
     reference: str
-    translations: Sequence[SampleTranslation]
-    more: int  # translations that are not shown
+    translations: Sequence[SampleTranslation]  # those of most variants first
 
 
 def samples(sweep: SweepResult, split: str) -> list[SampleSentence]:
@@ -75,8 +72,7 @@ def _sentence(index: int, pair: tuple[str, str], written: Mapping[str, Sequence[
         by_text.setdefault(lines[index], []).append(name)
     translations = [SampleTranslation(_matched(t, reference), names, t == reference) for t, names in by_text.items()]
     translations.sort(key=lambda translation: -len(translation.variants))
-    more = max(0, len(translations) - MOST_VERSIONS)
-    return SampleSentence(index + 1, source, reference, translations[:MOST_VERSIONS], more)
+    return SampleSentence(index + 1, source, reference, translations)
 
 
 def _matched(text: str, reference: str) -> list[tuple[str, bool]]:

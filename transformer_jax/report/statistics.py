@@ -1,22 +1,13 @@
 """Differences between variants: scores of several seeds on one test set, with simultaneous confidence intervals.
 
-A score depends on the seed of a training and on the sentences of the test set, and a difference between two variants is
-judged against both. With k seeds of a variant v, k' of its baseline b, and scores y,
+docs/statistics.md derives it. With k seeds of a variant v, k' of its baseline b, and scores y,
 
     difference = mean(y_v) - mean(y_b)
     variance   = s_v^2 / k + s_b^2 / k' + t^2
 
-s^2 is the variance over seeds on this test set; t^2 is what another choice of sentences would add. The bootstrap over
-sentences (the same for all runs, so that what is hard for all cancels) gives the covariance of all scores. That
-includes the interaction of seeds and sentences, which s^2 already counts, so it is subtracted; but no more than s^2
-counts, since seeds often tie by luck where few examples are right, or wrong. Where examples depend on each other (the
-forms of one lemma), their clusters take the place of sentences.
-
-Two, three or five seeds say little about s, and a variance pooled over variants raises false alarms where one varies
-more than others. So the typical variance of the others only raises a small s^2 (see `_spread`). Welch and Satterthwaite
-give the degrees of freedom of the sum. Each of m comparisons has the level 5 %/m (Bonferroni), so an interval excludes
-zero exactly where the corrected p-value is below 5 %. Holm's steps would not be valid: the last of them tests a single
-p-value at 5 %, where so few seeds give up to 9 % false alarms. tests/drills/test_false_alarms.py simulates the rates.
+s^2 is the variance over seeds on this test set; t^2 is what another choice of sentences would add, from a bootstrap
+over sentences (the same for all runs), less the interaction of seeds and sentences, which s^2 already counts. Each of
+m comparisons has the level 5 %/m (Bonferroni). tests/drills/test_false_alarms.py simulates the error rates.
 """
 
 import functools
@@ -144,15 +135,6 @@ def _resampled(sentences: int) -> Iterator[np.ndarray]:
         yield rng.multinomial(sentences, np.full(sentences, 1 / sentences), size=min(rows, SAMPLES - start))
 
 
-def rank_correlation(one_N: Sequence[float], other_N: Sequence[float]) -> float | None:
-    """Spearman's; None if it is undefined."""
-    from scipy.stats import spearmanr  # here, because it loads slowly
-
-    if len({*one_N}) < 2 or len({*other_N}) < 2:
-        return None
-    return float(spearmanr(one_N, other_N).statistic)
-
-
 class Spread(NamedTuple):
     """The variance between seeds of each of G groups, and how well it is known."""
 
@@ -200,8 +182,9 @@ def compare(scores: Scores, groups: Sequence[Sequence[int]], pairs: Pairs) -> li
     differences = []
     for numbers, mde, pair in zip(np.stack(columns, axis=-1).tolist(), mdes, pairs, strict=True):
         seeds = (len(groups[pair[0]]), len(groups[pair[1]]))
+        seed_spread = "none" if spread.most_df == 0 else "own" if min(seeds) > 1 else "borrowed"
         is_pooled = bool(spread.is_pooled_G[list(pair)].any())
-        differences.append(Difference._make([*numbers, mde, seeds, _seed_spread(spread, seeds), is_pooled]))
+        differences.append(Difference._make([*numbers, mde, seeds, seed_spread, is_pooled]))
     return differences
 
 
@@ -269,12 +252,11 @@ def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
         s^2 <= c:  (f s^2 + w c) / (f + w) with f + w degrees of freedom, w = f^2 / 2: so small a spread may be luck
         s^2 >  c:  s^2 with f + w sqrt(c) / s: the more the group scatters, the less the others say about it
 
-    Two other groups at least are needed to say what is typical. The weight was chosen by simulation, as the largest of
-    a simple form that keeps the rate of false alarms whichever groups are the wild ones (tests/drills). No comparison
-    may claim more than half of all degrees of freedom, or those of all groups but the largest: the others may be quiet.
-    With two groups this is min(f), which is valid whatever the variances are (Mickey and Brown 1966). It bounds the sum
-    of seeds and sentences too, and so does f times what the seeds alone have: where the spread of seeds looks small by
-    luck, the sentences look like all there is.
+    Two other groups at least are needed to say what is typical. The weight is the largest of a simple form that keeps
+    the rate of simulated false alarms. No comparison may claim more than half of all degrees of freedom, or those of
+    all groups but the largest; with two groups this is min(f), which is valid whatever the variances are (Mickey and
+    Brown 1966). It bounds the sum of seeds and sentences too, and so does f times what the seeds alone have: where the
+    spread of seeds looks small by luck, the sentences look like all there is.
     """
     dfs = np.array([max(len(group) - 1, 0) for group in groups])
     known = dfs > 0
@@ -288,7 +270,8 @@ def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
         crossed[g] = (np.trace(covariance) - covariance.sum() / len(groups[g])) / dfs[g]
     crossed[~known] = crossed[known].mean()
 
-    telling = np.where(_is_outlying(observed, known), 0, dfs)
+    second = np.sort(observed[known])[-2] if known.sum() > 2 else 0.0
+    telling = np.where((second > 0) & (observed > OUTLYING * second), 0, dfs)
     of_others = telling.sum() - telling
     typical = np.maximum((observed @ telling - observed * telling) / np.maximum(of_others, 1), 0)
     others = (telling > 0).sum() - (telling > 0)
@@ -300,12 +283,6 @@ def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
     share = np.sqrt(np.divide(typical, observed, out=np.ones(len(groups)), where=wild))
     most = max(min(dfs.sum() / 2, dfs.sum() - dfs.max()), 1.0)
     return Spread(np.where(wild, observed, pooled), dfs + weight * share, most, crossed, is_pooled)
-
-
-def _is_outlying(observed_G: np.ndarray, known_G: np.ndarray) -> np.ndarray:
-    """Marks the group whose variance is far beyond the second largest, if there is one."""
-    largest = np.sort(observed_G[known_G])[::-1]
-    return observed_G > OUTLYING * largest[1] if len(largest) > 2 and largest[1] > 0 else np.zeros(len(known_G), bool)
 
 
 def _contrasts(scores: Scores, groups: Sequence[Sequence[int]], pairs: Pairs, spread: Spread) -> Contrasts:
@@ -336,9 +313,3 @@ def _contrasts(scores: Scores, groups: Sequence[Sequence[int]], pairs: Pairs, sp
         share = np.where(variance > 0, of_sentences / variance, 0.0)
     values = weights_PR @ scores.values_R
     return Contrasts(np.where(np.abs(values) < ROUNDING, 0.0, values), np.sqrt(variance), df, share)
-
-
-def _seed_spread(spread: Spread, sizes: Sequence[int]) -> str:
-    if spread.most_df == 0:
-        return "none"
-    return "own" if min(sizes) > 1 else "borrowed"

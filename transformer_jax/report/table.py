@@ -8,7 +8,7 @@ import numpy as np
 
 from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.metrics import BLEU, EXACT_MATCH, METRICS, PERPLEXITY, Metric, deviation, p_text
-from transformer_jax.report.results import SweepResult, VariantResult
+from transformer_jax.report.results import SweepResult
 from transformer_jax.report.statistics import Difference
 from transformer_jax.runs.metrics import count_text, duration
 
@@ -26,6 +26,7 @@ class Column(NamedTuple):
     key: str = ""
     kind: str = ""  # options, scores, differences, published or cost: these are shown and hidden together
     help: str = ""
+    in_latex: str = ""  # "always", or where its cells "vary"
 
 
 class Row(NamedTuple):
@@ -62,10 +63,22 @@ class Table(NamedTuple):
     def is_unverified(self) -> bool:
         return any(cell.text.endswith(UNVERIFIED) for column in self.columns for cell in column.cells)
 
+    def for_latex(self) -> "Table":
+        """The columns that a paper has room for."""
+        varying = [column for column in self.columns if len({cell.text for cell in column.cells}) > 1]
+        return self._replace(
+            columns=[
+                column
+                for column in self.columns
+                if column.in_latex == "always" or (column.in_latex and column in varying)
+            ]
+        )
+
     def without_empty_columns(self) -> "Table":
         return self._replace(columns=[column for column in self.columns if any(cell.text for cell in column.cells)])
 
 
+STATE_NAMES = {"waiting": "never started", "not evaluated": "not evaluated on all test sets"}
 # The paper's names of options. Others go by the last part of their path.
 SYMBOLS = {
     "model.layers": "N",
@@ -87,14 +100,26 @@ UNVERIFIED = " ?"
 Text = Callable[[float], str]
 TRAINING_TIME = "training with its compilation, without start-up, validation and tests"
 TOKENS_PER_SECOND = "target tokens per second, the median of log lines (compilation slows the first)"
-# Means over seeds of numbers in result.json: their key, title, kind, explanation and form.
-NUMBERS: tuple[tuple[str, str, str, str, Text], ...] = (
-    ("steps", "updates", "scores", "updates made", "{:,.0f}".format),
-    ("parameters", "params", "scores", "parameters", count_text),
-    ("training_flops", "FLOPs", "cost", "floating-point operations for the tokens trained on, no padding", count_text),
-    ("train_seconds", "time", "cost", TRAINING_TIME, duration),
-    ("tokens_per_second", "tokens/s", "cost", TOKENS_PER_SECOND, "{:,.0f}".format),
-    ("learning_rate", "rate", "cost", "peak learning rate", "{:.3g}".format),
+
+
+class Quantity(NamedTuple):
+    """A number of every run, `RunResult.number(key)`: its columns in the tables and in table.csv, means over seeds."""
+
+    key: str
+    title: str
+    text: Text
+    kind: str
+    help: str
+    in_latex: str = ""
+
+
+QUANTITIES = (
+    Quantity("steps", "updates", "{:,.0f}".format, "scores", "updates made", "vary"),
+    Quantity("parameters", "params", count_text, "scores", "parameters", "always"),
+    Quantity("training_flops", "FLOPs", count_text, "cost", "floating-point operations of training, without padding"),
+    Quantity("train_seconds", "time", duration, "cost", TRAINING_TIME),
+    Quantity("tokens_per_second", "tokens/s", "{:,.0f}".format, "cost", TOKENS_PER_SECOND),
+    Quantity("learning_rate", "rate", "{:.3g}".format, "cost", "peak learning rate"),
 )
 PUBLISHED: tuple[tuple[str, str, Text], ...] = (
     ("perplexity", "PPL publ.", "{:g}".format),
@@ -115,7 +140,7 @@ def records(sweep: SweepResult, findings: TestFindings) -> list[dict[str, Any]]:
         record["note"] = variant.note
         record |= {f"published_{key}": variant.published.get(key) for key, _, _ in PUBLISHED}
         record |= {column.key: column.cells[number].text for column in options}
-        record |= {key: variant.mean(key) for key, *_ in NUMBERS}
+        record |= {quantity.key: variant.mean(quantity.key) for quantity in QUANTITIES}
         record["seeds"] = len(variant.measured(findings.split))
         for name, scores in findings.scores.items():
             values = scores.get(variant.name, ())
@@ -131,40 +156,47 @@ def records(sweep: SweepResult, findings: TestFindings) -> list[dict[str, Any]]:
 
 def main_table(sweep: SweepResult, findings: TestFindings, rows: Sequence[Mapping[str, Any]]) -> Table:
     """All variants on one test set; `rows` are their records."""
-    variants, names = sweep.variants, [variant.name for variant in sweep.variants]
-
-    def numbers(kind: str) -> list[Column]:
-        return [
-            Column(title, [number_cell(row[key], text) for row in rows], key, kind, about)
-            for key, title, of, about, text in NUMBERS
-            if of == kind
-        ]
-
     columns = option_columns(sweep)
     for metric in METRICS:
-        if compared := findings.by_metric.get(metric.key):
-            columns += _score_columns(rows, findings, metric)
-            columns += difference_columns(metric, compared.differences, names, findings.unit)
-    columns += numbers("scores")
-    counts = [(row["seeds"], len(variant.runs)) for row, variant in zip(rows, variants, strict=True)]
+        if metric.key in findings.by_metric:
+            columns += _columns_of(metric, findings, rows)
+    columns += quantity_columns(rows, "scores")
+    counts = [(row["seeds"], len(variant.runs)) for row, variant in zip(rows, sweep.variants, strict=True)]
     seeds = [Cell(f"{done}" if done == planned else f"{done} of {planned}", done) for done, planned in counts]
-    columns.append(Column("seeds", seeds, "seeds", "scores", "runs with scores on this test set"))
+    columns.append(Column("seeds", seeds, "seeds", "scores", "runs with scores on this test set", "vary"))
     for key, title, text in PUBLISHED if findings.split == sweep.tests[0] else ():
-        if any(key in variant.published for variant in variants):
-            cells = [published_cell(variant, key, text) for variant in variants]
-            columns.append(Column(title, cells, f"published_{key}", "published", "the published score"))
-    columns += numbers("cost")
-    return Table([Row(v.name, v.note, v.group, v.name == sweep.baseline) for v in variants], columns, filtered=True)
+        cells = [number_cell(variant.published.get(key), text) for variant in sweep.variants]
+        for number, variant in enumerate(sweep.variants):
+            if key in variant.unverified and cells[number].text:
+                cells[number] = cells[number]._replace(text=cells[number].text + UNVERIFIED)
+        columns.append(Column(title, cells, f"published_{key}", "published", "the published score"))
+    columns += quantity_columns(rows, "cost")
+    names = [Row(v.name, v.note, v.group, v.name == sweep.baseline) for v in sweep.variants]
+    return Table(names, columns, filtered=True)
+
+
+def runs_table(sweep: SweepResult) -> Table:
+    """Every run, in whatever state."""
+    runs = sweep.all_runs
+    numbers = [{quantity.key: run.number(quantity.key) for quantity in QUANTITIES} for run in runs]
+    columns = [Column("state", [Cell(STATE_NAMES.get(run.state, run.state), run.state) for run in runs], kind="left")]
+    columns += quantity_columns(numbers, "scores", "cost")
+    for split in sweep.tests:
+        scores = [run.measured[split].bleu if split in run.measured else None for run in runs]
+        columns.append(Column(f"BLEU {split}", [number_cell(score, "{:.2f}".format) for score in scores]))
+    return Table([Row(run.name) for run in runs], columns, "run")
+
+
+def quantity_columns(rows: Sequence[Mapping[str, Any]], *kinds: str) -> list[Column]:
+    return [
+        Column(title, [number_cell(row[key], text) for row in rows], key, kind, about, in_latex)
+        for key, title, text, kind, about, in_latex in QUANTITIES
+        if kind in kinds
+    ]
 
 
 def number_cell(value: float | None, text: Text) -> Cell:
     return Cell() if value is None else Cell(text(value), value)
-
-
-def published_cell(variant: VariantResult, key: str, text: Text) -> Cell:
-    """A published score, marked if it is not verified."""
-    cell = number_cell(variant.published.get(key), text)
-    return cell._replace(text=cell.text + UNVERIFIED) if cell.text and key in variant.unverified else cell
 
 
 def difference_cell(metric: Metric, found: Difference | None) -> Cell:
@@ -174,22 +206,43 @@ def difference_cell(metric: Metric, found: Difference | None) -> Cell:
     return Cell(metric.change(found.value), found.value, metric.interval(found), metric.mark(found))
 
 
-def difference_columns(
-    metric: Metric, differences: Mapping[str, Difference], names: Sequence[str], unit: str = ""
-) -> list[Column]:
-    """The differences of the named variants from the baseline with their intervals, and the corrected p-values."""
-    if not differences:
-        return []
+def score_cell(seeds: Sequence[float], is_leading: bool = False) -> Cell:
+    """The mean over seeds, with the standard deviation."""
+    if not seeds:
+        return Cell()
+    mean, spread = float(np.mean(seeds)), deviation(seeds)
+    form = ".3f" if mean < 10 else ".2f" if mean < 1e5 else ".1e"
+    return Cell(f"{mean:{form}}", mean, "" if spread is None else f"± {spread:{form}}", "best" if is_leading else "")
+
+
+def _columns_of(metric: Metric, findings: TestFindings, rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """The scores by a metric, the differences from the baseline with their intervals, and the corrected p-values.
+
+    Of perplexity the scores per token, and per word where these are compared.
+    """
+    compared, names = findings.by_metric[metric.key], [row["variant"] for row in rows]
+    scores = [(metric.key, {EXACT_MATCH: "exact %"}.get(metric, metric.title), findings.signature * (metric is BLEU))]
+    if metric is PERPLEXITY and findings.unit == "word":
+        scores.append(("word_perplexity", "PPL/word", "perplexity per word: vocabularies differ"))
+    columns = []
+    for key, title, about in scores:
+        is_compared = key == scores[-1][0]
+        best = compared.leading if is_compared else frozenset()
+        cells = [score_cell(findings.scores[key].get(name, ()), name in best) for name in names]
+        columns.append(Column(title, cells, key, "scores", about, "always" * is_compared))
+    if not compared.differences:
+        return columns
     about = "difference from the baseline"
     if metric is PERPLEXITY:
-        about = f"log-perplexity per {unit}, as a change in percent; lower is better"
-    found = [differences.get(name) for name in names]
-    cells = [difference_cell(metric, d) for d in found]
+        about = f"log-perplexity per {findings.unit}, as a change in percent; lower is better"
+    found = [compared.differences.get(name) for name in names]
     p_cells = [Cell(p_text(d.corrected_p), d.corrected_p) if d else Cell() for d in found]
-    p_title = "p (corrected)" if len(differences) > 1 else "p"
+    p_title = "p (corrected)" if len(compared.differences) > 1 else "p"
     p_about = f"{metric.title}: corrected for all comparisons of the column (Bonferroni)"
+    cells = [difference_cell(metric, difference) for difference in found]
     return [
-        Column(f"Δ {metric.title}", cells, f"{metric.key}_difference", "differences", about),
+        *columns,
+        Column(f"Δ {metric.title}", cells, f"{metric.key}_difference", "differences", about, "always"),
         Column(p_title, p_cells, f"{metric.key}_p", "differences", p_about),
     ]
 
@@ -203,10 +256,11 @@ def option_columns(sweep: SweepResult) -> list[Column]:
     for path in [*(path for path in PAPER_ORDER if path in varied), *sorted(varied - {*PAPER_ORDER, *WITHOUT_COLUMN})]:
         cells = []
         for variant, values in zip(sweep.variants, resolved, strict=True):
-            value, is_changed = values.get(path), values.get(path) != base.get(path)
-            text = _text(value)
+            value = values.get(path)
+            text = "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+            text = text if len(text) <= WIDEST_CELL else text[: WIDEST_CELL - 1] + "…"
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            is_shown = is_changed or variant.name == sweep.baseline
+            is_shown = value != base.get(path) or variant.name == sweep.baseline
             cells.append(Cell(text if is_shown else "", value if is_number else text))
         columns.append(Column(SYMBOLS.get(path, path.rpartition(".")[2]), cells, path, "options", path))
     return columns
@@ -224,31 +278,3 @@ def _resolved(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
         for path in LAYERS:
             values[path] = base.get(path)
     return values
-
-
-def _text(value: Any) -> str:
-    text = "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= WIDEST_CELL else text[: WIDEST_CELL - 1] + "…"
-
-
-def _score_columns(rows: Sequence[Mapping[str, Any]], findings: TestFindings, metric: Metric) -> list[Column]:
-    """The scores; of perplexity those per token, and per word where that is compared."""
-    columns = [(metric.key, {EXACT_MATCH: "exact %"}.get(metric, metric.title), findings.signature * (metric is BLEU))]
-    if metric is PERPLEXITY and findings.unit == "word":
-        columns.append(("word_perplexity", "PPL/word", "perplexity per word: vocabularies differ"))
-    leading = findings.by_metric[metric.key].leading
-    found = []
-    for key, title, about in columns:
-        best = leading if key == columns[-1][0] else frozenset()
-        cells = [score_cell(findings.scores[key].get(row["variant"], ()), row["variant"] in best) for row in rows]
-        found.append(Column(title, cells, key, "scores", about))
-    return found
-
-
-def score_cell(seeds: Sequence[float], is_leading: bool = False) -> Cell:
-    """The mean over seeds, with the standard deviation."""
-    if not seeds:
-        return Cell()
-    mean, spread = float(np.mean(seeds)), deviation(seeds)
-    form = ".3f" if mean < 10 else ".2f" if mean < 1e5 else ".1e"
-    return Cell(f"{mean:{form}}", mean, "" if spread is None else f"± {spread:{form}}", "best" if is_leading else "")

@@ -98,19 +98,16 @@ def words(part: str, *facts: Any) -> list[str]:
 
 def terminal_table(table: Table, width: int) -> str:
     """The table with as many kinds of columns as the width has room for."""
-    lines: list[str] = []
-    for number in range(1, len(KINDS) + 1):
+    for kinds in (KINDS[:count] for count in range(len(KINDS), 0, -1)):
         columns = [[table.names, *(row.name for row in table.rows)]]
         for column in table.without_empty_columns().columns:
-            if column.kind in KINDS[:number]:
+            if column.kind in kinds:
                 columns.append([column.title, *(f"{cell.text} {cell.detail}".strip() for cell in column.cells)])
-        padded: list[list[str]] = []
-        for texts in columns:
-            shown = [visible(text) for text in texts]
-            widest = max(map(len, shown))
-            padded.append([text.rjust(widest) if padded else text.ljust(widest) for text in shown])
-        wider = ["  ".join(line) for line in zip(*padded, strict=True)]
-        if lines and len(wider[0]) > width:
+        columns = [[visible(text) for text in column] for column in columns]
+        names, *others = [(column, max(map(len, column))) for column in columns]
+        padded = [[text.ljust(names[1]) for text in names[0]]]
+        padded += [[text.rjust(widest) for text in column] for column, widest in others]
+        lines = ["  ".join(line).rstrip() for line in zip(*padded, strict=True)]
+        if max(map(len, lines)) <= width:
             break
-        lines = wider
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(lines)

@@ -49,15 +49,14 @@ def table(sweep: SweepResult, tuned: TestFindings, untuned: TestFindings | None)
         columns.append(Column(f"validation loss x {factor:g}", cells))
     both = {} if untuned is None else {"tuned": tuned, "own rate": untuned}
     for metric in METRICS:
-        compared = {
-            title: found.by_metric[metric.key] for title, found in both.items() if metric.key in found.by_metric
-        }
-        for title, found in compared.items():
-            cells = [score_cell(found.scores.get(name, ()), name in found.leading) for name in names]
-            columns.append(Column(f"{metric.title} {title}", cells))
-        for title, found in compared.items():
-            cells = [difference_cell(metric, found.differences.get(name)) for name in names]
-            columns.append(Column(f"Δ {metric.title} {title}", cells))
+        differences = []
+        for title, findings in both.items():
+            if found := findings.by_metric.get(metric.key):
+                scores = [score_cell(found.scores.get(name, ()), name in found.leading) for name in names]
+                columns.append(Column(f"{metric.title} {title}", scores))
+                cells = [difference_cell(metric, found.differences.get(name)) for name in names]
+                differences.append(Column(f"Δ {metric.title} {title}", cells))
+        columns += differences
     return Table([Row(name) for name in names], columns)
 
 

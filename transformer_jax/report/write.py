@@ -13,8 +13,7 @@ from transformer_jax.files import paths
 from transformer_jax.files.atomic import explained, write_atomically
 from transformer_jax.pictures.pages import image_url, render
 from transformer_jax.report import text
-from transformer_jax.report.figures import Plot, drawn
-from transformer_jax.report.metrics import EXACT_MATCH
+from transformer_jax.report.figures import drawn
 from transformer_jax.report.report import Report, TestReport, report_of, to_json
 from transformer_jax.report.results import load_sweep
 from transformer_jax.report.text import TEMPLATES, latex, markdown, words
@@ -32,18 +31,13 @@ LEGENDS = {
 
 def write_report(
     folder: str | Path, output: str | Path | None = None, formats: Sequence[str] = ("html",)
-) -> tuple[Report, Path]:
-    """Writes SWEEP/report/, or `output`, as "html", "latex", "svg" or "pdf"; returns the report and the directory."""
+) -> tuple[Report, list[Path]]:
+    """Writes SWEEP/report/, or `output`, as "html", "latex", "svg" or "pdf"; returns the report and its files."""
     report = report_of(load_sweep(folder))
-    return report, write(report, output, formats)[0].parent
-
-
-def write(report: Report, output: str | Path | None, formats: Sequence[str]) -> list[Path]:
-    """Writes the files of these formats; returns their paths."""
     files = {name: content for form in formats for name, content in _files(report, form)}
     if not files:
         raise BadInput(f"{report.sweep.path}: nothing is measured yet, so there are no figures")
-    return write_files(files, report.sweep.path, output)
+    return report, write_files(files, report.sweep.path, output)
 
 
 def write_files(files: Mapping[str, bytes | str], folder: Path, output: str | Path | None) -> list[Path]:
@@ -69,33 +63,23 @@ def _files(report: Report, form: str) -> Iterator[tuple[str, bytes | str]]:
         yield JSON, json.dumps(to_json(report), ensure_ascii=False, indent=1) + "\n"
         yield "report.md", markdown_page(report)
         yield "table.csv", _csv([row for test in report.tests for row in test.rows])
-        yield "runs.csv", _csv(_scores_of_runs(report))
+        yield "runs.csv", _csv(report.scores)
         yield "index.html", html_page(report)
     elif form == "latex":
         for test in report.tests:
             yield f"table_{_named(test.findings.split)}.tex", latex_table(report, test)
     else:
-        plots: dict[str, Plot] = {}
-        for test in report.tests:
-            for metric, forest in test.forests.items():
-                plots[f"differences_{metric}_{_named(test.findings.split)}"] = forest
-        if report.scatter is not None:
-            plots["compute"] = report.scatter
-        plots |= {f"curves_{_named(curves.title)}": curves for curves in report.curves}
-        for name, plot in plots.items():
-            yield f"{name}.{form}", drawn(plot, form, MADE_BY)
+        for name, plot in report.plots.items():
+            yield f"{_named(name)}.{form}", drawn(plot, form, MADE_BY)
 
 
 def html_page(report: Report) -> str:
-    def image(plot: Plot) -> str:
-        return image_url(drawn(plot, "svg", MADE_BY))
-
     return render(
         TEMPLATES / "report.html",
         title=report.sweep.name,
         report=report,
         method=words("method"),
-        image=image,
+        image=lambda plot: image_url(drawn(plot, "svg", MADE_BY)),
         base=json.dumps(report.sweep.config, indent=1, ensure_ascii=False),
         **LEGENDS,
     )
@@ -116,11 +100,7 @@ def latex_table(report: Report, test: TestReport) -> str:
     sweep, findings = report.sweep, test.findings
     updates = {run.step for run in sweep.runs if run.finished}
     seeds = {row["seeds"] for row in test.rows}
-    # The columns that a paper has room for.
-    keys = {"bleu", "perplexity" if findings.unit == "token" else "word_perplexity", "parameters"}
-    keys |= {"bleu_difference", "perplexity_difference", "exact_match", "exact_match_difference"}
-    keys |= ({"seeds"} if len(seeds) > 1 else set()) | ({"steps"} if len(updates) > 1 else set())
-    table = test.table._replace(columns=[column for column in test.table.columns if column.key in keys])
+    table = test.table.for_latex()
     differences = findings.bleu_differences
     return text.render(
         "report.tex",
@@ -137,19 +117,6 @@ def latex_table(report: Report, test: TestReport) -> str:
         notes=[row.note for row in table.rows if row.note],
         scope=" ".join(words("scope", sweep, findings)) if differences else "",
     )
-
-
-def _scores_of_runs(report: Report) -> list[dict[str, Any]]:
-    """Each score of each run, from which rliable's matrices are made."""
-    rows = []
-    for run in report.sweep.runs:
-        for split, measured in run.measured.items():
-            scores = {"bleu": measured.bleu, "perplexity": measured.perplexity}
-            if measured.exact is not None:
-                scores[EXACT_MATCH.key] = 100 * float(measured.exact.right_N.mean())
-            about = {"variant": run.variant, "seed": run.seed, "test": split}
-            rows += [{**about, "metric": metric, "score": score} for metric, score in scores.items()]
-    return rows
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
