@@ -80,6 +80,8 @@ def test_a_row_for_each_variant_with_its_interval(whole):
     plot = test.forests["bleu"]
     assert list(plot.differences) == [variant.name for variant in whole.content.sweep.variants[1:]]
     assert plot.differences == test.findings.by_metric["bleu"].differences
+    scores = test.findings.scores["bleu"]
+    assert plot.seeds["A h=1"] == pytest.approx(np.array(scores["A h=1"]) - np.mean(scores["base"]))
 
 
 def test_curve_is_the_mean_in_a_band_from_the_lowest_to_the_highest(sweep):

@@ -103,6 +103,7 @@ def test_two_groups_are_welchs_t_test_with_the_fewest_degrees_of_freedom():
     welch = scipy.stats.ttest_ind(values[1], values[0], equal_var=False)
     assert difference.df == pytest.approx(2)
     assert difference.p_value == pytest.approx(2 * scipy.stats.t.sf(abs(welch.statistic), 2))
+    assert difference.welch_p == pytest.approx(welch.pvalue)
     half = scipy.stats.t.isf((1 - CONFIDENCE) / 2, 2) * difference.error
     assert (difference.low, difference.high) == pytest.approx((difference.value - half, difference.value + half))
     assert difference.seed_spread == "own"

@@ -65,6 +65,7 @@ class Forest(NamedTuple):
     metric: Metric
     differences: Mapping[str, Difference]
     x: str
+    seeds: Mapping[str, Sequence[float]] = {}  # each seed's difference from the baseline's mean
 
 
 class Curve(NamedTuple):
@@ -116,14 +117,20 @@ def forests(findings: TestFindings) -> dict[str, Forest]:
     found = {}
     for metric in METRICS:
         differences, x = findings.differences(metric), f"Δ {metric.points} (better →)"
+        seeds = {}
+        for name, difference in differences.items():
+            scores = np.array(findings.by_metric[metric.key].scores[name])
+            scores = np.log(scores) if metric is PERPLEXITY else scores
+            seeds[name] = (scores - scores.mean() + difference.value).tolist()
         if metric is PERPLEXITY:
             x = f"Δ perplexity per {findings.unit} in % (← better)"
             differences = {
                 name: d._replace(value=percents_of(d.value), low=percents_of(d.low), high=percents_of(d.high))
                 for name, d in differences.items()
             }
+            seeds = {name: [percents_of(value) for value in values] for name, values in seeds.items()}
         if differences:
-            found[metric.key] = Forest(f"{metric.name}: differences from the baseline", metric, differences, x)
+            found[metric.key] = Forest(f"{metric.name}: differences from the baseline", metric, differences, x, seeds)
     return found
 
 
@@ -151,12 +158,10 @@ def learning_curves(sweep: SweepResult) -> list[Curves]:
 
 def learning_curve(variant: VariantResult, metric: str, baseline: str = "") -> Curve | None:
     """The mean of the finished runs; of the others, while none is finished."""
-    runs = []
-    for run in variant.finished or variant.runs:
-        values = {line["step"]: value for line in run.curve if (value := number(line.get(metric))) is not None}
-        if values:
-            runs.append(values)
-    steps = sorted(set.intersection(*(set(values) for values in runs))) if runs else []
+    curves = [run.curve for run in variant.finished or variant.runs]
+    known = [{line["step"]: value for line in c if (value := number(line.get(metric))) is not None} for c in curves]
+    runs = [values for values in known if values]
+    steps = sorted(set.intersection(*map(set, runs))) if runs else []
     if not steps:
         return None
     shown = sorted({steps[int(index)] for index in np.linspace(0, len(steps) - 1, MOST_POINTS).round()})
@@ -166,13 +171,13 @@ def learning_curve(variant: VariantResult, metric: str, baseline: str = "") -> C
 
 
 def score_against_compute(sweep: SweepResult, findings: TestFindings) -> Curves | None:
-    """BLEU against training FLOPs, a colour for each group; None unless the variants differ in these."""
+    """BLEU against training FLOPs, a dot per seed, a colour per group; None unless the variants differ in these."""
     groups: dict[str, list[tuple[float, float]]] = {}
     for variant in sweep.variants:
         cost, scores = variant.mean("training_flops"), findings.scores["bleu"].get(variant.name)
         if cost and scores:
             group = sweep.baseline if variant.name == sweep.baseline else variant.group or "others"
-            groups.setdefault(group, []).append((cost, float(np.mean(scores))))
+            groups.setdefault(group, []).extend((cost, score) for score in scores)
     series = [Curve(group, [x for x, _ in points], [y for _, y in points]) for group, points in groups.items()]
     costs = [cost for curve in series for cost in curve.x]
     if not costs or max(costs) <= SAME_COST * min(costs):
@@ -190,9 +195,11 @@ def _draw_forest(plot: Forest) -> Figure:
     axes = figure.subplots()
     axes.axvline(0, color=SOFT, linewidth=0.8, linestyle=(0, (3, 3)))
     left, right = reach(rows)
-    for y, row in enumerate(rows):
+    for y, (name, row) in enumerate(plot.differences.items()):
         colour, shape, label = MARKS[plot.metric.mark(row)]
         look: Any = {"color": colour, "markersize": 3.5, "linewidth": 1, "label": label}
+        dots = plot.seeds.get(name, ())
+        axes.plot(dots, [y + 0.28] * len(dots), ".", color=colour, markersize=3, markeredgewidth=0)
         axes.errorbar([row.value], [y], xerr=[[row.value - row.low], [row.high - row.value]], fmt=shape, **look)
     axes.set(xlim=(left, right), ylim=(len(rows) - 0.5, -0.5))
     axes.set_yticks(range(len(rows)), names)

@@ -170,27 +170,25 @@ def summary(sweep: SweepResult, test: TestFindings) -> list[str]:
 
 def code_mixtures(sweep: SweepResult) -> list[str]:
     """That the runs were not all made by the same code; empty if they were."""
-    return mixtures(_made(run) for run in sweep.all_runs if run.finished)
-
-
-def _made(run: RunResult) -> Made:
-    evaluated, trained = run.result.get("versions", {}), {name: str(version) for name, version in run.versions.items()}
-    changed = [
-        name for name in IDENTIFYING if name in evaluated and trained.get(name, evaluated[name]) != evaluated[name]
-    ]
-    by = [", ".join(f"{name} {versions[name]}" for name in changed) for versions in (trained, evaluated)]
-    notes = [*run.notes, *([f"trained by {by[0]}, evaluated by {by[1]}"] if changed else [])]
-    return Made(run.name, run.result.get("code", {}), evaluated or trained, tuple(notes))
+    made = []
+    for run in (run for run in sweep.all_runs if run.finished):
+        trained, evaluated = {name: str(fact) for name, fact in run.versions.items()}, run.result.get("versions", {})
+        both = [name for name in IDENTIFYING if name in trained and name in evaluated]
+        changed = [name for name in both if trained[name] != evaluated[name]]
+        by = [", ".join(f"{name} {versions[name]}" for name in changed) for versions in (trained, evaluated)]
+        notes = [*run.notes, *([f"trained by {by[0]}, evaluated by {by[1]}"] if changed else [])]
+        made.append(Made(run.name, run.result.get("code", {}), evaluated or trained, tuple(notes)))
+    return mixtures(made)
 
 
 def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
     """What a reader must know about how the runs were made."""
     is_vmapped = any((run.number("together") or 1) > 1 for run in sweep.runs)
-    custom = []  # variants with modules that the formula for FLOPs does not know
-    for variant in sweep.variants:
-        options = {**sweep.base, **variant.changes}
-        if any(value is not None for path, value in options.items() if path.startswith("model.parts.")):
-            custom.append(variant.name)
+    options = {variant.name: {**sweep.base, **variant.changes} for variant in sweep.variants}
+    # Variants with modules that the formula for FLOPs does not know.
+    custom = [
+        name for name, all_ in options.items() if any(k.startswith("model.parts.") and v for k, v in all_.items())
+    ]
     return words("remarks", sweep, tests, is_vmapped, custom)
 
 

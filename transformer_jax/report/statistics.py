@@ -57,6 +57,7 @@ class Difference(NamedTuple):
     # "none": no variant has two seeds, and the interval accounts for sentences only.
     seed_spread: str
     is_pooled: bool = False  # whether the spread of other variants also counts for a side that has several seeds
+    welch_p: float | None = None  # by Welch's t-test of the two sides' seeds alone; None unless both have two
 
     @property
     def significant(self) -> bool:
@@ -184,8 +185,19 @@ def compare(scores: Scores, groups: Sequence[Sequence[int]], pairs: Pairs) -> li
         seeds = (len(groups[pair[0]]), len(groups[pair[1]]))
         seed_spread = "none" if spread.most_df == 0 else "own" if min(seeds) > 1 else "borrowed"
         is_pooled = bool(spread.is_pooled_G[list(pair)].any())
-        differences.append(Difference._make([*numbers, mde, seeds, seed_spread, is_pooled]))
+        welch_p = _welch_p(*(scores.values_R[list(groups[group])] for group in pair))
+        differences.append(Difference._make([*numbers, mde, seeds, seed_spread, is_pooled, welch_p]))
     return differences
+
+
+def _welch_p(one_S: np.ndarray, other_S: np.ndarray) -> float | None:
+    if min(len(one_S), len(other_S)) < 2:
+        return None
+    one, other = one_S.var(ddof=1) / len(one_S), other_S.var(ddof=1) / len(other_S)
+    if one + other < ROUNDING**2:
+        return None
+    df = (one + other) ** 2 / (one**2 / (len(one_S) - 1) + other**2 / (len(other_S) - 1))
+    return float(2 * stdtr(df, -abs(one_S.mean() - other_S.mean()) / np.sqrt(one + other)))
 
 
 def not_worse_than_the_best(scores: Scores, groups: Sequence[Sequence[int]], sign: int) -> list[int]:

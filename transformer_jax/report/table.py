@@ -128,7 +128,18 @@ PUBLISHED: tuple[tuple[str, str, Text], ...] = (
     ("exact_match", "exact publ.", "{:g}".format),
 )
 # What table.csv has of a difference.
-DIFFERENCE = ("value", "low", "high", "error", "freedom", "p_value", "corrected_p", "detectable", "seed_spread")
+DIFFERENCE = (
+    "value",
+    "low",
+    "high",
+    "error",
+    "freedom",
+    "p_value",
+    "corrected_p",
+    "welch_p",
+    "detectable",
+    "seed_spread",
+)
 
 
 def records(sweep: SweepResult, findings: TestFindings) -> list[dict[str, Any]]:

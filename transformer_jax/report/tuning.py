@@ -10,19 +10,18 @@ from transformer_jax.report.table import Cell, Column, Row, Table, difference_ce
 from transformer_jax.report.text import words
 from transformer_jax.runs.metrics import count_text, duration
 
-COSTS = ("runs", "updates", "train_seconds", "training_flops")
-
 
 def cost(sweep: SweepResult) -> dict[str, float]:
     """What tuning took in all, as far as it was recorded."""
-    return {name: sum(tuned.cost.get(name, 0) for tuned in sweep.tuned.values()) for name in COSTS}
+    names = ("runs", "updates", "train_seconds", "training_flops")
+    return {name: sum(tuned.cost.get(name, 0) for tuned in sweep.tuned.values()) for name in names}
 
 
 def note(sweep: SweepResult, untuned: TestFindings | None) -> str:
     """Which scores the table has, and what tuning took."""
     runs = [run for run in sweep.all_runs if run.finished]
-    updates, flops = (sum(run.number(name) or 0 for run in runs) for name in ("steps", "training_flops"))
-    compared = (len(runs), updates, sum(run.number("train_seconds") or 0 for run in runs), flops)
+    names = ("steps", "train_seconds", "training_flops")
+    compared = (len(runs), *(sum(run.number(name) or 0 for run in runs) for name in names))
     spent = [
         f"{count:g} runs, {updates:,.0f} updates, {duration(seconds)}, {count_text(flops)} FLOPs"
         for count, updates, seconds, flops in (cost(sweep).values(), compared)

@@ -22,6 +22,8 @@ from transformer_jax.report.text import TEMPLATES, latex, markdown, words
 JSON = "report.json"
 MADE_BY = "transformer-jax report"
 LONGEST_NAME = 80
+# The facts that are comments of a LaTeX table.
+IN_LATEX = ("command", "transformer_jax", "transformer_jax_sha256", "jax", "cpu", "devices")
 LEGENDS = {
     "asterisk": "*: a significant difference (p below 0.05, corrected where several are compared).",
     "best": "Bold: not significantly worse than the best mean of its column, where others are.",
@@ -102,13 +104,15 @@ def latex_table(report: Report, test: TestReport) -> str:
     seeds = {row["seeds"] for row in test.rows}
     table = test.table.for_latex()
     differences = findings.bleu_differences
+    facts = [f"{name}: {report.facts[name]}" for name in IN_LATEX if name in report.facts]
+    lines = (f"Made by {MADE_BY}.", report.state, *report.mixtures, *facts)
     return text.render(
         "report.tex",
         latex,
         report=report,
         findings=findings,
         table=table,
-        comments=[visible(" ".join(line.split())) for line in (f"Made by {MADE_BY}.", report.state, *report.mixtures)],
+        comments=[visible(" ".join(line.split())) for line in lines],
         seeds=seeds,
         updates=updates,
         baseline=sweep.baseline_of(differences) if differences else "",
