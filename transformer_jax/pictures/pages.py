@@ -58,16 +58,10 @@ class Sample(NamedTuple):
 
 def attention_page(title: str, views: Sequence[View]) -> str:
     """Every layer and head of one translation, to be explored by hovering."""
-    data = [
-        {
-            "name": view.name,
-            "queries": list(view.queries),
-            "keys": list(view.keys),
-            # Hundredths: a finer shade is invisible.
-            "weights": np.rint(np.asarray(view.weights_NHTS) * 100).astype(int).tolist(),
-        }
-        for view in views
-    ]
+    data = []
+    for name, queries, keys, weights_NHTS in views:
+        weights = np.rint(np.asarray(weights_NHTS) * 100).astype(int).tolist()  # a finer shade is invisible
+        data.append({"name": name, "queries": [*queries], "keys": [*keys], "weights": weights})
     return render(TEMPLATES / "attention.html", title=title, views=data)
 
 

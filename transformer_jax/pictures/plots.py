@@ -32,8 +32,7 @@ def save(figure: Figure, path: str | Path) -> None:
     """Writes a figure as PNG, SVG or PDF."""
     check_format(path)
     form = Path(path).suffix.removeprefix(".").lower()
-    # Without a date, so that the same figure gives the same file.
-    metadata = {"Date": None} if form == "svg" else {}
+    metadata = {"Date": None} if form == "svg" else {}  # the same figure gives the same file
     drawn = io.BytesIO()
     figure.savefig(drawn, format=form, dpi=160, bbox_inches="tight", facecolor="white", metadata=metadata)
     with explained(Path(path)), write_atomically(Path(path)) as file:
@@ -93,9 +92,8 @@ def attention_lines(
     for head, weights in enumerate([_checked(head, source_pieces, target_pieces) for head in heads]):
         colour = COLOURS[head % len(COLOURS)]
         for t, s in zip(*np.nonzero(weights >= 0.02), strict=True):
-            strength = weights[t, s]
-            look = {"alpha": 0.15 + 0.75 * strength, "linewidth": 0.4 + 3.2 * strength, "solid_capstyle": "round"}
-            axes.plot([t, s], [1, 0], color=colour, **look)
+            alpha, width = 0.15 + 0.75 * weights[t, s], 0.4 + 3.2 * weights[t, s]
+            axes.plot([t, s], [1, 0], color=colour, alpha=alpha, linewidth=width, solid_capstyle="round")
     for pieces, height, alignment in ((target_pieces, 1.03, "bottom"), (source_pieces, -0.03, "top")):
         for x, piece in enumerate(pieces):
             axes.text(x, height, literal(piece), rotation=90, ha="center", va=alignment, fontsize=9, color=INK)
@@ -125,8 +123,8 @@ def schedule(rate: Callable[[Any], Any], steps: int, title: str = "Learning rate
     axes.plot(at, rates, color=COLOURS[0], linewidth=2)
     peak = int(rates.argmax())
     axes.plot(at[peak], rates[peak], "o", color=COLOURS[1], markersize=6)
-    text, place = f"{rates[peak]:.2e} at update {at[peak]:,}", (at[peak], rates[peak])
-    axes.annotate(text, place, (9, 0), textcoords="offset points", va="center", color=INK, fontsize=9)
+    text = f"{rates[peak]:.2e} at update {at[peak]:,}"
+    axes.annotate(text, (at[peak], rates[peak]), (9, 0), textcoords="offset points", va="center", fontsize=9)
     axes.set(xlim=(0, steps), ylim=(0, rates[peak] * 1.12 or 1))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
@@ -208,8 +206,5 @@ def _checked(weights: ArrayLike, source_pieces: Sequence[str], target_pieces: Se
     array = np.asarray(weights, np.float64)
     wanted = (len(target_pieces), len(source_pieces))
     if array.shape != wanted:
-        raise BadInput(
-            f"attention weights of shape {array.shape} do not belong to {wanted[0]} target pieces (rows) "
-            f"and {wanted[1]} source pieces (columns)"
-        )
+        raise BadInput(f"attention weights of shape {array.shape}: must be {wanted}, target pieces by source pieces")
     return array
