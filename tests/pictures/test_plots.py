@@ -88,7 +88,7 @@ def test_plot_positions_from_the_command_line(tmp_path, capsys):
     assert capsys.readouterr().out == f"wrote {file}\n"
 
 
-@pytest.mark.parametrize("wrong", ["--d-model=7", f"--length={2**63}", "--output=x.bmp"])
+@pytest.mark.parametrize("wrong", ["--d-model=7", "--length=0", "--output=x.bmp"])
 def test_a_bad_plot_command_is_one_line_and_exit_2(wrong, capsys):
     assert cli.main(["plot", "positions", "--output=x.png", wrong]) == 2
     assert capsys.readouterr().err.count("\n") == 1
