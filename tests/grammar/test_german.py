@@ -60,45 +60,6 @@ def test_declension_of_articles_adjectives_and_nouns(name: str, determiner: Dete
 
 
 @pytest.mark.parametrize(
-    ("name", "singular", "plural"),
-    [
-        ("boy", "Junge Jungen Jungen Jungen", "Jungen Jungen Jungen Jungen"),
-        ("man", "Mann Mann Mann Mannes", "Männer Männer Männern Männer"),
-        ("car", "Auto Auto Auto Autos", "Autos Autos Autos Autos"),
-        ("queen", "Königin Königin Königin Königin", "Königinnen Königinnen Königinnen Königinnen"),
-        ("teacher", "Lehrer Lehrer Lehrer Lehrers", "Lehrer Lehrer Lehrern Lehrer"),
-    ],
-)
-def test_nouns_in_all_cases(name: str, singular: str, plural: str) -> None:
-    for number, forms in ((Number.SINGULAR, singular), (Number.PLURAL, plural)):
-        assert [german.noun_form(noun(name), number, case) for case in Case] == forms.split()
-
-
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [("expensive", "teure"), ("dark", "dunkle"), ("tired", "müde"), ("new", "neue")],
-)
-def test_adjective_stems(word: str, expected: str) -> None:
-    declined = german.declined(adjective(word), THE.declension, noun("woman").gender, Number.SINGULAR, Case.NOMINATIVE)
-    assert declined == expected
-
-
-@pytest.mark.parametrize(
-    ("case", "forms"),
-    [
-        (Case.NOMINATIVE, "der das die die"),
-        (Case.ACCUSATIVE, "den das die die"),
-        (Case.DATIVE, "dem dem der denen"),
-        (Case.GENITIVE, "dessen dessen deren deren"),
-    ],
-)
-def test_relative_pronouns(case: Case, forms: str) -> None:
-    antecedents = [(noun("dog"), False), (noun("child"), False), (noun("woman"), False), (noun("dog"), True)]
-    found = [german.relative_pronoun(word.gender, Number(is_plural), case) for word, is_plural in antecedents]
-    assert found == forms.split()
-
-
-@pytest.mark.parametrize(
     ("infinitive", "present", "past"),
     [
         ("lesen", "lese liest lesen", "las las lasen"),
