@@ -118,7 +118,7 @@ def _run(arguments: list[str]) -> int:
         raise parsed.parser.unknown(unknown[0])
     if overrides and not hasattr(parsed, "overrides"):
         raise BadInput(f"--config.{overrides[0][0]}: {parsed.command} takes no --config")
-    parsed.overrides = overrides
+    parsed.overrides = [*getattr(parsed, "overrides", ()), *overrides]
     require(f"transformer-jax {rest[0]}", *COMMANDS[rest[0]])
     try:
         return parsed.run(parsed) or 0

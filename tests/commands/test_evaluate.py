@@ -116,30 +116,27 @@ def test_a_file_called_like_a_split_does_not_replace_its_record(folder, record, 
     assert len({other["test_set_sha256"] for other in others} - {record["test_set_sha256"]}) >= 2
 
 
-def test_another_search_has_separate_files_and_a_comparison_prints_and_checks_them(folder, record, capsys, tmp_path):
+def test_another_search_has_separate_files_and_a_comparison_prints_and_checks_them(
+    folder, model, record, capsys, tmp_path
+):
     usual = (folder / "translations" / "test.averaged.json").read_bytes()
-    evaluate(folder, "--beam=2", f"--config.decode.metrics={ROOT}/examples/exact_match.py:exact_match")
+    metrics = f"--config.decode.metrics={ROOT}/examples/exact_match.py:exact_match"
+    evaluate(folder, "--beam=1", "--config.decode.eos=oracle_length", metrics)
     assert f"{ROOT}/examples/exact_match.py:exact_match|sha256:" in capsys.readouterr().out
-    path = folder / "translations" / "test.averaged.beam=2.json"
+    path = folder / "translations" / "test.averaged.beam=1.eos=oracle_length.json"
     assert (folder / "translations" / "test.averaged.json").read_bytes() == usual
-    assert json.loads(path.read_text())["decode"]["beam"] == 2
+    assert json.loads(path.read_text())["decode"]["beam"] == 1
+    sources, references = ((folder / f"test.{side}").read_text().splitlines() for side in ("source", "target"))
+    expected = model.translations(sources, references=references, eos="oracle_length", beam=1)
+    assert path.with_suffix(".txt").read_text().split("\n")[:-1] == [translation.line for translation in expected]
     evaluate(folder, f"--against={path}")
-    out = capsys.readouterr().out
-    assert "averaged weights, of step 7; with another search: beam = 2, not 4" in out
+    assert "averaged weights, of step 7; with another search: beam = 1, not 4" in capsys.readouterr().out
     for name in ("x.json", "x.txt"):
         (tmp_path / name).write_bytes(path.with_suffix(name[1:]).read_bytes())
     lines = (tmp_path / "x.txt").read_text().splitlines(keepends=True)
     (tmp_path / "x.txt").write_text("".join(lines[::-1]))
     evaluate(folder, f"--against={tmp_path}/x.json", status=2)
     assert "x.txt are missing or others" in capsys.readouterr().err
-
-
-def test_the_lengths_of_references_are_part_of_the_search(folder, model):
-    evaluate(folder, "--beam=1", "--config.decode.eos=oracle_length")
-    sources, references = ((folder / f"test.{side}").read_text().splitlines() for side in ("source", "target"))
-    expected = model.translations(sources, references=references, eos="oracle_length", beam=1)
-    written = folder / "translations" / "test.averaged.beam=1.eos=oracle_length.txt"
-    assert written.read_text().split("\n")[:-1] == [translation.line for translation in expected]
 
 
 def test_a_runs_page_shows_the_scores_of_what_it_shows(folder, model, record, capsys):

@@ -6,8 +6,9 @@ import jax
 import pytest
 
 from tests.support.small_runs import experiment
-from transformer_jax.planning.compiled import compile_for, examine, in_words, memory
+from transformer_jax.planning.compiled import _search, _step, compile_for, examine, in_words, memory
 from transformer_jax.planning.target import CHIPS, Target
+from transformer_jax.update.sharding import make_mesh
 
 HERE = Target("8 CPUs", None, CHIPS["H100"], tuple(jax.devices()), {})
 
@@ -25,25 +26,24 @@ def test_the_figures_of_a_step():
     assert "8 x NVIDIA H100 80GB HBM3, data 4 x fsdp 2 x tensor 1" in text and " over fsdp: " in text
 
 
-def needed(config, program="train", shape=(8, 8)):
-    compiled, _ = compile_for(config, HERE, program, shape)
-    return memory(compiled)
-
-
 @pytest.mark.slow
 def test_the_search_is_compiled_with_the_parameters_divided_as_in_training():
     divided, whole = (
-        needed(config, "decode").state
+        memory(compile_for(config, HERE, "decode", (8, 8))[0]).state
         for config in (experiment(mesh__fsdp=2, mesh__tensor=2), experiment(mesh__data=8))
     )
     assert 0 < divided < whole / 2
 
 
 def test_packed_rows_come_with_segments_and_positions():
-    rows, packed = (needed(config).state for config in (experiment(), experiment(data__batching="packing")))
-    assert packed == rows + 4 * 8 * 8 * 4 // jax.device_count()  # four arrays of int32
+    mesh = make_mesh(experiment().mesh, HERE.devices)
+    rows, packed = (
+        len(jax.tree.leaves(_step(config, mesh, 8, 8).args_info))
+        for config in (experiment(), experiment(data__batching="packing"))
+    )
+    assert packed == rows + 4
 
 
 def test_a_search_is_no_longer_than_the_positions():
     config = experiment(model__positions="learned", model__max_length=10)
-    assert needed(config, "decode", (8, 32)).peak > 0
+    _search(config, make_mesh(config.mesh, HERE.devices), 8, 32)

@@ -2,7 +2,8 @@
 
 import argparse
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from transformer_jax import schema
 from transformer_jax.commands.arguments import add_run, add_weights
@@ -25,26 +26,27 @@ def add_arguments(parser: argparse.ArgumentParser, used: tuple[str, ...] = (*SEA
     """Adds the run, its weights, and the decoding options in `used`; all others are errors."""
     add_run(parser, "a run's folder, or an exported folder")
     add_weights(parser)
-    for name in (name for name in FLAGS if name in used):
-        help = f"{OPTIONS[name].meaning} (default: the run's decode.{name})"
-        if OPTIONS[name].kind is bool:
-            parser.add_argument(_flag(name), action="store_const", const="true", help=help)
-        else:
-            parser.add_argument(_flag(name), metavar="NUMBER", help=help)
     parser.set_defaults(overrides=[], decode_used=used)
+    for name in (name for name in FLAGS if name in used):
+        flag, path = f"--{name.replace('_', '-')}", f"decode.{name}"
+        more: dict[str, Any] = {"dest": "overrides", "help": f"{OPTIONS[name].meaning} (default: the run's {path})"}
+        if OPTIONS[name].kind is bool:
+            parser.add_argument(flag, action="append_const", const=(path, "true"), **more)
+        else:
+            parser.add_argument(flag, action="append", type=_override(path), metavar="NUMBER", **more)
+
+
+def _override(path: str) -> Callable[[str], tuple[str, str]]:
+    return lambda text: (path, text)
 
 
 def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
     """The run, and its decode config with the command line's changes."""
-    typed = [(f"--config.{path}", path, text) for path, text in arguments.overrides]
-    typed += [(_flag(name), f"decode.{name}", getattr(arguments, name, None)) for name in FLAGS]
-    typed = [(flag, path, text) for flag, path, text in typed if text is not None]
-    known = {f"decode.{name}": OPTIONS[name] for name in arguments.decode_used}
-    changes = {}
-    for flag, path, text in typed:
+    known, changes = {f"decode.{name}": OPTIONS[name] for name in arguments.decode_used}, {}
+    for path, text in arguments.overrides:
         if path not in known:
             hint = did_you_mean(path, known)
-            raise BadInput(f"{flag}: has no effect on {arguments.command}, which uses only decode.*; {hint}")
+            raise BadInput(f"--config.{path}: has no effect on {arguments.command}, which uses only decode.*; {hint}")
         changes[known[path].path] = text
 
     from transformer_jax.processes.compilation import use_cache
@@ -53,15 +55,11 @@ def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
     run = load_run(arguments.workdir, arguments.weights)
     use_cache(run.config.train.compile_cache)
     decode = run.decode_config(**changes)
-    config = dataclasses.replace(run.config, decode=decode)
     # The run's config may have options without effect, the command line may not.
-    if unused := [f"{flag}: {why}" for flag, path, _ in typed if (why := why_unused(path, [config]))]:
+    config = dataclasses.replace(run.config, decode=decode)
+    if unused := [f"--config.{path}: {why}" for path, _ in arguments.overrides if (why := why_unused(path, [config]))]:
         raise ConfigError(unused)
     return run, decode
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def warn(place: str, translation: "Translation", decode: "DecodeConfig") -> None:
