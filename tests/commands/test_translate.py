@@ -73,14 +73,6 @@ def test_a_line_that_is_no_text_is_named_and_what_came_before_it_is_not_lost(tra
     assert "in.txt:2: is not UTF-8: byte 0xff at 5" in err
 
 
-def test_a_nul_in_stdin_is_named(model, folder, loaded, capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the dog\na\0b\na cat\n")))
-    assert cli.main(["translate", f"--workdir={folder}"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out.count("\n") == 1
-    assert messages(captured.err) == ["error: stdin:2: has a NUL character at 2"]
-
-
 def test_a_translation_is_one_line_whatever_bytes_the_model_spells():
     assert Hypothesis("a\nb\rc\0d\u2028e", (), 0.0, 0.0, False).line == "a b c d\u2028e"
 
