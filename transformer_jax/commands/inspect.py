@@ -116,17 +116,14 @@ def resolved(experiment: ExperimentConfig) -> str:
 
 def size_report(experiment: ExperimentConfig) -> str:
     """All parameters as the model is built, with custom modules, and the FLOPs of a token and a batch."""
-    import jax
-
     from transformer_jax.model.size import forward_flops, training_flops
     from transformer_jax.model.transformer import abstract_params
     from transformer_jax.planning.compiled import LENGTH
+    from transformer_jax.runs.export import flat
 
     model, tokens = experiment.model, experiment.data.tokens_per_batch
     counted: collections.Counter[tuple[str, tuple[int, ...]]] = collections.Counter()
-    leaves = jax.tree_util.tree_leaves_with_path(abstract_params(model))
-    for keys, leaf in sorted(leaves, key=lambda item: ORDER.index(item[0][0].key)):
-        name = "/".join(key.key for key in keys)
+    for name, leaf in sorted(flat(abstract_params(model)).items(), key=lambda item: ORDER.index(item[0].split("/")[0])):
         counted[re.sub(r"(layers|positions)_\d+", r"\1", name), leaf.shape] += 1
     lines = [f"  {'parameters':<50} {'shape':>14}  layers {'total':>13}"]
     for (name, sizes), layers in counted.items():
