@@ -1,5 +1,7 @@
 """The bytes and the work that are read from the text of a compiled program, compared with sums by hand."""
 
+import re
+
 import jax
 import pytest
 
@@ -8,24 +10,30 @@ from tests.support.small_runs import Trainer, batch_of, experiment, sentences
 from transformer_jax.model.size import training_flops
 from transformer_jax.planning.hlo import Array, Collective, parse_instruction
 
-TEXT = """HloModule example, is_scheduled=true
 
-%slice_of (p0: f32[100,128], p1: s32[]) -> f32[8,128] {
+def module(text: str) -> str:
+    """The HLO of these computations; `main` is the program."""
+    parts = re.split(r"^(\w+):\n", text.strip("\n") + "\n", flags=re.MULTILINE)[1:]
+    computations = [
+        f"{'ENTRY ' if name == 'main' else ''}%{name} () -> f32[] {{\n{body}}}"
+        for name, body in zip(parts[::2], parts[1::2], strict=True)
+    ]
+    return "\n\n".join(["HloModule example, is_scheduled=true", *computations])
+
+
+TEXT = module("""
+slice_of:
   %p0 = f32[100,128]{1,0} parameter(0)
   %p1 = s32[] parameter(1)
   %zero = s32[] constant(0)
   ROOT %cut = f32[8,128]{1,0} dynamic-slice(%p0, %p1, %zero), dynamic_slice_sizes={8,128}
-}
-
-%update_of (p2: f32[100,128], p3: f32[8,128], p4: s32[]) -> f32[100,128] {
+update_of:
   %p2 = f32[100,128]{1,0} parameter(0)
   %p3 = f32[8,128]{1,0} parameter(1)
   %p4 = s32[] parameter(2)
   %none = s32[] constant(0)
   ROOT %put = f32[100,128]{1,0} dynamic-update-slice(%p2, %p3, %p4, %none)
-}
-
-%body (state: (s32[], f32[100,128], f32[16,16])) -> (s32[], f32[100,128], f32[16,16]) {
+body:
   %state = (s32[], f32[100,128]{1,0}, f32[16,16]{1,0}) parameter(0)
   %i = s32[] get-tuple-element(%state), index=0
   %table = f32[100,128]{1,0} get-tuple-element(%state), index=1
@@ -36,16 +44,12 @@ TEXT = """HloModule example, is_scheduled=true
   %one = s32[] constant(1)
   %next = s32[] add(%i, %one)
   ROOT %carried = (s32[], f32[100,128]{1,0}, f32[16,16]{1,0}) tuple(%next, %written, %square)
-}
-
-%condition (state.1: (s32[], f32[100,128], f32[16,16])) -> pred[] {
+condition:
   %state.1 = (s32[], f32[100,128]{1,0}, f32[16,16]{1,0}) parameter(0)
   %i.1 = s32[] get-tuple-element(%state.1), index=0
   %limit = s32[] constant(5)
   ROOT %less = pred[] compare(%i.1, %limit), direction=LT
-}
-
-ENTRY %main (x: f32[100,128], y: f32[16,16]) -> f32[16,16] {
+main:
   %x = f32[100,128]{1,0} parameter(0)
   %y = f32[16,16]{1,0} parameter(1)
   %start = s32[] constant(0)
@@ -59,8 +63,7 @@ ENTRY %main (x: f32[100,128], y: f32[16,16]) -> f32[16,16] {
   %room = f32[64,128]{1,0:T(8,128)} custom-call(), custom_call_target="AllocateBuffer"
   %kernel = f32[16,16]{1,0:T(8,128)} custom-call(%product), custom_call_target="fast"
   ROOT %result = f32[16,16]{1,0} get-tuple-element(%loop), index=2
-}
-"""
+""")
 PROGRAM = Traffic(TEXT)
 
 
@@ -91,19 +94,14 @@ def test_messages_their_groups_and_the_work_meanwhile():
     assert message.axes({"data": 2, "fsdp": 2, "tensor": 1}) == ("data",)
 
 
-OVERLAPPING = """HloModule overlapping, is_scheduled=true
-
-%body (m: f32[16,16]) -> f32[16,16] {
+OVERLAPPING = module("""
+body:
   %m = f32[16,16]{1,0} parameter(0)
   ROOT %square = f32[16,16]{1,0} dot(%m, %m), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-}
-
-%condition (m.1: f32[16,16]) -> pred[] {
+condition:
   %m.1 = f32[16,16]{1,0} parameter(0)
   ROOT %more = pred[] constant(true)
-}
-
-ENTRY %main (x: f32[1000], y: f32[16,16]) -> f32[16,16] {
+main:
   %x = f32[1000]{0} parameter(0)
   %y = f32[16,16]{1,0} parameter(1)
   %first = f32[1000]{0} all-reduce-start(%x), replica_groups={{0,1}}, to_apply=%sum
@@ -112,8 +110,7 @@ ENTRY %main (x: f32[1000], y: f32[16,16]) -> f32[16,16] {
   %first-done = f32[1000]{0} all-reduce-done(%first)
   %second-done = f32[1000]{0} all-reduce-done(%second)
   ROOT %result = f32[16,16]{1,0} bitcast(%loop)
-}
-"""
+""")
 
 
 def test_a_message_hides_behind_loops_and_not_behind_other_messages():
@@ -121,26 +118,20 @@ def test_a_message_hides_behind_loops_and_not_behind_other_messages():
         assert sent.seconds == 5 * 2 * 16**3 + 5 * 3 * 16 * 16 * 4
 
 
-NESTED = """HloModule nested, is_scheduled=true
-
-%inside (x: f32[4]) -> f32[8] {
+NESTED = module("""
+inside:
   %x = f32[4]{0} parameter(0)
   ROOT %gathered = f32[8]{0} all-gather(%x), replica_groups={{0,1}}, dimensions={0}
-}
-
-%helper (y: f32[4]) -> f32[4] {
+helper:
   %y = f32[4]{0} parameter(0)
   ROOT %twice = f32[4]{0} add(%y, %y)
-}
-
-ENTRY %main (a: f32[4], which: s32[]) -> f32[8] {
+main:
   %a = f32[4]{0} parameter(0)
   %which = s32[] parameter(1)
   %first = f32[4]{0} call(%a), to_apply=%helper
   %second = f32[4]{0} conditional(%which, %first, %first), branch_computations={%helper, %helper}
   ROOT %whole = f32[8]{0} fusion(%second), kind=kCustom, calls=%inside
-}
-"""
+""")
 
 
 def test_calls_and_branches_run_each_time_and_messages_in_fusions_count():
@@ -150,49 +141,37 @@ def test_calls_and_branches_run_each_time_and_messages_in_fusions_count():
     assert (message.kind, message.arrays[0].shape, message.is_asynchronous) == ("all-gather", (8,), False)
 
 
-STEPS = """HloModule steps, is_scheduled=true
-
-%begin (x: bf16[8,4]) -> bf16[64,4] {
+STEPS = module("""
+begin:
   %x = bf16[8,4]{0,1} parameter(0)
   %gathered = bf16[64,4]{0,1} all-gather(%x), replica_groups=[1,8]<=[8], frontend_attributes={chain_id="0"}
   ROOT %begun = bf16[64,4]{0,1} custom-call(%gathered), custom_call_target="AsyncCollectiveStart"
-}
-
-%step (x: bf16[8,4], q: f32[2,3,5,7], k: f32[2,3,7,9]) -> f32[2,3,5,9] {
+step:
   %x = bf16[8,4]{0,1} parameter(0)
   %q = f32[2,3,5,7]{3,2,1,0} parameter(1)
   %k = f32[2,3,7,9]{3,2,1,0} parameter(2)
   %again = bf16[64,4]{0,1} all-gather(%x), replica_groups=[1,8]<=[8], frontend_attributes={chain_id="0"}
   ROOT %s = f32[2,3,5,9] convolution(%q, %k), window={size=2x3 stride=1x2 lhs_dilate=2x3}, dim_labels=01bf_01io->01bf
-}
-
-%end (x: bf16[8,4]) -> bf16[64,4] {
+end:
   %x = bf16[8,4]{0,1} parameter(0)
   %gathered = bf16[64,4]{0,1} all-gather(%x), replica_groups=[1,8]<=[8], frontend_attributes={chain_id="0"}
   ROOT %ended = bf16[64,4]{0,1} custom-call(%gathered), custom_call_target="AsyncCollectiveDone"
-}
-
-ENTRY %main (x: bf16[8,4], q: f32[2,3,5,7], k: f32[2,3,7,9]) -> bf16[64,4] {
+main:
   %x = bf16[8,4]{0,1} parameter(0)
   %q = f32[2,3,5,7]{3,2,1,0} parameter(1)
   %k = f32[2,3,7,9]{3,2,1,0} parameter(2)
   %async-collective-start = bf16[64,4]{0,1} fusion(%x), kind=kCustom, calls=%begin
   %async_collective_fusion = f32[2,3,5,9]{3,2,1,0} fusion(%x, %q, %k), kind=kCustom, calls=%step
   ROOT %async-collective-done = bf16[64,4]{0,1} fusion(%x), kind=kCustom, calls=%end
-}
-"""
+""")
 
 
-OFFLOADED = """\
-HloModule offloaded, is_scheduled=true
-
-%called (p: f32[1000], t: token[]) -> f32[1000] {
+OFFLOADED = module("""
+called:
   %t = token[] parameter(1)
   %p = f32[1000]{0} parameter(0)
   ROOT %reduced = f32[1000]{0} all-reduce(%p), replica_groups={{0,1}}, to_apply=%sum
-}, execution_thread="sparsecore"
-
-ENTRY %main (x: f32[1000], q: f32[5,7], k: f32[7,9]) -> f32[1000] {
+main:
   %x = f32[1000]{0} parameter(0)
   %q = f32[5,7]{1,0} parameter(1)
   %k = f32[7,9]{1,0} parameter(2)
@@ -200,8 +179,7 @@ ENTRY %main (x: f32[1000], q: f32[5,7], k: f32[7,9]) -> f32[1000] {
   %sent = ((f32[1000]{0}, token[]), f32[1000]{0}) call-start(%x, %ready), to_apply=%called
   %dot = f32[5,9]{1,0} dot(%q, %k), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   ROOT %received = f32[1000]{0} call-done(%sent)
-}
-"""
+""")
 
 
 def test_a_message_that_a_sparse_core_sends_is_asynchronous():
@@ -245,20 +223,15 @@ def test_the_products_in_cudnns_attention_count():
 
 
 def test_what_a_loop_copies_sends_and_asks_of_the_host():
-    text = """HloModule loop, is_scheduled=true
-
-%turned (p: f32[4,1000]) -> f32[1000,4] {
+    text = module("""
+turned:
   %p = f32[4,1000]{1,0} parameter(0)
   ROOT %t = f32[1000,4]{1,0} transpose(%p), dimensions={1,0}
-}
-
-%scaled (q: f32[4,1000]) -> f32[1000,4] {
+scaled:
   %q = f32[4,1000]{1,0} parameter(0)
   %u = f32[1000,4]{1,0} transpose(%q), dimensions={1,0}
   ROOT %v = f32[1000,4]{1,0} negate(%u)
-}
-
-%body (x: f32[4,1000]) -> f32[4,1000] {
+body:
   %x = f32[4,1000]{1,0} parameter(0)
   %near = (f32[4,1000]{1,0:S(1)}, f32[4,1000]{1,0}, u32[]) copy-start(%x)
   %there = f32[4,1000]{1,0:S(1)} copy-done(%near)
@@ -267,20 +240,15 @@ def test_what_a_loop_copies_sends_and_asks_of_the_host():
   %c = bf16[4,100]{0,1:S(1)} copy(%there)
   %printed = f32[] custom-call(%x), custom_call_target="xla_ffi_python_gpu_callback"
   ROOT %sum = f32[4,1000]{1,0} all-reduce(%x), replica_groups={{0,1}}, to_apply=%add
-}
-
-%condition (y: f32[4,1000]) -> pred[] {
+condition:
   %y = f32[4,1000]{1,0} parameter(0)
   ROOT %go = pred[] constant(true)
-}
-
-ENTRY %main (z: f32[4,1000]) -> f32[4,1000] {
+main:
   %z = f32[4,1000]{1,0} parameter(0)
   %before = f32[4,1000]{0,1} copy(%z)
   %first = f32[4,1000]{1,0} all-reduce(%before), replica_groups={{0,1}}, to_apply=%add
   ROOT %while = f32[4,1000]{1,0} while(%first), condition=%condition, body=%body
-}
-"""
+""")
     program = Traffic(text)
     assert [(array.shape, array.size) for array in program.copies()] == [((1000, 4), 16_000), ((4, 100), 800)]
     assert [collective.in_loop for collective in program.collectives()] == [False, True]
