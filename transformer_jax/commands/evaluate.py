@@ -4,7 +4,6 @@
   transformer-jax evaluate --workdir=runs/demo --weights=averaged --against=runs/other
   transformer-jax evaluate --workdir=runs/demo --source=mine.en --target=mine.de
   transformer-jax evaluate --workdir=runs/demo --config.decode.metrics=mine.py:length_ratio
-  transformer-jax evaluate --workdir=runs/cogs --split=test_gen --clusters=category
 
 Scores and translations are written to RUN/translations/; another search (--beam ...), texts given by --source and
 exported folders have separate files. --against tests the difference from another run, evaluated before on the same test
@@ -13,11 +12,9 @@ the scores are equal.
 """
 
 import argparse
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from transformer_jax.commands import model_choice, text_input
 from transformer_jax.commands.arguments import path
@@ -43,9 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", help="of the run's data: test (the default), valid ...")
     parser.add_argument("--source", type=path, metavar="FILE", help="instead of a split: text, a sentence a line")
     parser.add_argument("--target", type=path, metavar="FILE", help="and its reference translation, line by line")
-    about = "of the examples, for the intervals of exact match:"
-    parser.add_argument("--clusters", metavar="LABEL", help=f"{about} examples with one value of it count as one")
-    parser.add_argument("--strata", metavar="LABEL", help=f"{about} each value keeps its share")
     against = "another run (or a .json of its translations/) to compare with"
     parser.add_argument("--against", type=path, metavar="RUN", help=against)
 
@@ -55,12 +49,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise BadInput("--split, --source, --target: give --split=NAME, or both --source=FILE and --target=FILE")
     model, decode = model_choice.load(arguments)
     test_set = _test_set(arguments, model)
-    usual = records.named(test_set.file_name, arguments.weights, model.weights_sha256, decode, model.config.decode)
-    labels: dict[str, Any] = _labels(arguments, test_set)
-    test_set = dataclasses.replace(test_set, **labels)
-    # The intervals are others than those of a sweep's results.
-    name = usual + "".join(f".{flag}={quote(getattr(arguments, flag), safe='')}" for flag in labels)
-    other, their_hypotheses = (None, []) if arguments.against is None else _other(arguments.against, usual, test_set)
+    name = records.named(test_set.file_name, arguments.weights, model.weights_sha256, decode, model.config.decode)
+    other, their_hypotheses = (None, []) if arguments.against is None else _other(arguments.against, name, test_set)
 
     from transformer_jax.bootstrap import paired_bootstrap
     from transformer_jax.experiment import evaluate_run
@@ -130,18 +120,6 @@ def _test_set(arguments: argparse.Namespace, model: "Run") -> "TestSet":
     if not test_set.sources:
         raise BadInput(f"{test_set.name}: has no sentences to evaluate on")
     return test_set
-
-
-def _labels(arguments: argparse.Namespace, test_set: "TestSet") -> dict[str, list[str]]:
-    """The labels that --clusters and --strata name, of each example."""
-    found, groups = {}, test_set.groups or [{}]
-    known = set.intersection(*map(set, groups))
-    for flag in ("clusters", "strata"):
-        if (label := getattr(arguments, flag)) is not None:
-            if label not in known:
-                raise BadInput(f"--{flag}={label}: must be a label of {test_set.name}: {', '.join(sorted(known))}")
-            found[flag] = [labels[label] for labels in groups]
-    return found
 
 
 def _other(against: str, name: str, test_set: "TestSet") -> tuple[dict[str, Any], list[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -81,8 +80,7 @@ def draw(arguments: argparse.Namespace) -> str:
 
 
 def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]:
-    """The scores that `evaluate` stored for these weights and texts; empty if there are none."""
-    from transformer_jax.experiment import identity, split_of
+    """The scores that `evaluate` stored for these weights; empty if there are none."""
     from transformer_jax.report.results import parsing
 
     decode = run.config.decode
@@ -90,9 +88,8 @@ def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]
     if not found.is_file():
         return {}
     record = read_record(found)
-    wanted = identity(run, dataclasses.replace(decode, metrics=()), split_of(run_path, run.config, split))
-    # The version does not matter here.
-    if problem := records.difference(record, {key: wanted[key] for key in records.IDENTITY}):
+    wanted = {"weights_sha256": run.weights_sha256, "decode": records.search(decode)}
+    if problem := records.difference(record, wanted):
         tell(f"note: the page shows no scores: {found} {problem}; `evaluate` replaces it")
         return {}
     with parsing(found):
