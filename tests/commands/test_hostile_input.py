@@ -1,7 +1,6 @@
 """Any bytes and any options: read, or refused as bad input, and nothing else. `python -m tests.chaos` has more."""
 
 import gzip
-import json
 import random
 
 import pytest
@@ -23,11 +22,6 @@ VALUES = st.one_of(
     NUMBERS.map(str),
     st.text(st.characters(exclude_categories=["Cs"])),
     st.sampled_from(["none", "true", "a,b", "x.py:Y"]),
-)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=12,
 )
 often = settings(max_examples=50, deadline=None)
 
@@ -87,7 +81,8 @@ def test_compressed_files_are_read_as_their_own_programs_read_them(file):
 
 
 @often
-@given(JSON.map(json.dumps).map(str.encode) | st.binary())
+@given(st.binary())
+@example(b'[1, {"a": [null, true, 2.5]}]')
 @example(b'{"kind": "words", "symbols": ["a", 3]}')
 @example(b'{"kind": "marian", "model": "\xc3\xa4", "tokens": []}')
 @example(b'{"kind": ["words"], "symbols": []}')
