@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -164,6 +165,33 @@ def test_a_damaged_checkpoint_is_named_and_can_be_set_aside(tmp_path):
         checkpoints.save(2, state_of(2), {"of": "a new one"})
         checkpoints.wait()
     assert restored(directory).notes == {"of": "a new one"}
+
+
+def flipped(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def truncated(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("damage", [flipped, truncated, pathlib.Path.unlink])
+def test_each_file_damaged_in_turn_is_noticed_or_does_not_matter(tmp_path, damage):
+    saved(tmp_path / "whole", [1])
+    files = [path for path in (tmp_path / "whole/1").rglob("*") if path.is_file()]
+    noticed = 0
+    for number, file in enumerate(files):
+        copy = tmp_path / str(number)
+        shutil.copytree(tmp_path / "whole", copy)
+        damage(copy / file.relative_to(tmp_path / "whole"))
+        found = restored(copy)
+        noticed += len(found.damaged)
+        if not found.damaged:
+            assert_equal(found.state, state_of(1))
+            assert found.notes == {"of": 1}
+    assert noticed >= 3  # many files are of writing alone
 
 
 EIO, EMFILE, ESTALE, ENOENT = (
