@@ -31,19 +31,15 @@ def test_counts_by_group_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("clusters", "strata", "ends"),
+    ("clusters", "ends"),
     [
-        (None, None, (40, 60)),  # the 2.5 % and 97.5 % quantiles of a binomial distribution of 100, p = 0.5
-        ([str(i % 10) for i in range(100)], None, (20, 80)),  # of 10, p = 0.5
-        (None, [str(i % 2) for i in range(100)], (50, 50)),  # all of one stratum are right, all of the other wrong
-        ([str(i % 4 // 2) for i in range(100)], [str(i % 2) for i in range(100)], (50, 50)),  # strata divide clusters
-        (["one"] * 100, None, None),
-        (["one"] * 100, [str(i % 2) for i in range(100)], None),  # nothing is resampled in a stratum of one unit
-        (None, [str(i) for i in range(100)], None),
+        (None, (40, 60)),  # the 2.5 % and 97.5 % quantiles of a binomial distribution of 100, p = 0.5
+        ([str(i % 10) for i in range(100)], (20, 80)),  # of 10, p = 0.5
+        (["one"] * 100, None),
     ],
 )
-def test_intervals_over_examples_clusters_and_strata(clusters, strata, ends):
-    assert interval([i % 2 for i in range(100)], clusters, strata) == ends
+def test_intervals_over_examples_and_clusters(clusters, ends):
+    assert interval([i % 2 for i in range(100)], clusters) == ends
 
 
 def test_clusters_of_different_sizes_are_drawn_whole():

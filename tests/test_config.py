@@ -102,7 +102,7 @@ def test_what_each_option_affects_is_declared_with_it():
     """Every list of options that matter for a purpose is derived from these."""
     affects = {option.path: option.affects for option in OPTIONS}
     assert {path for path, effect in affects.items() if effect == "environment"} == {
-        "data.directory", "data.tfds_data_dir",
+        "data.directory", "data.tfds_data_dir", "train.checkpoint_minutes",
         "train.hours", "train.tensorboard", "train.tracker", "train.compile_cache", "train.peak_flops",
     }  # fmt: skip
     computation = {path for path, effect in affects.items() if effect == "computation"}

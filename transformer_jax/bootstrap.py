@@ -14,17 +14,13 @@ ROUNDING = 1e-9
 
 
 def counts(
-    right_N: Sequence[int],
-    groups: Sequence[Mapping[str, str]] | None = None,
-    clusters: Sequence[str] | None = None,
-    strata: Sequence[str] | None = None,
+    right_N: Sequence[int], groups: Sequence[Mapping[str, str]] | None = None, clusters: Sequence[str] | None = None
 ) -> dict[str, Any]:
     """How many are right, with `interval`; the same for every group, the examples with one value of one label."""
 
     def counted(members: Sequence[int]) -> dict[str, Any]:
         right = [right_N[i] for i in members]
-        units = (None if column is None else [column[i] for i in members] for column in (clusters, strata))
-        low, high = interval(right, *units) or (None, None)
+        low, high = interval(right, None if clusters is None else [clusters[i] for i in members]) or (None, None)
         return {"right": sum(right), "total": len(right), "low": low, "high": high}
 
     found = {**counted(range(len(right_N))), "resampled": "examples" if clusters is None else "clusters"}
@@ -38,28 +34,19 @@ def counts(
     return {**found, "groups": by_label}
 
 
-def interval(
-    right_N: Sequence[int], clusters: Sequence[str] | None = None, strata: Sequence[str] | None = None
-) -> tuple[float, float] | None:
+def interval(right_N: Sequence[int], clusters: Sequence[str] | None = None) -> tuple[float, float] | None:
     """The percentile bootstrap interval of the share that is right, in percent; None where nothing can vary.
 
-    A unit is an example or, with `clusters`, all examples of a cluster. With `strata` the units of each stratum are
-    resampled among themselves, so at least one stratum must have two; a cluster is divided where its examples differ
-    in stratum.
+    A unit is an example or, with `clusters`, all examples of a cluster.
     """
-    units: dict[str, dict[Any, list[int]]] = {}  # of each stratum: how many of each unit are right, and how many it has
-    each = range(len(right_N)) if clusters is None else clusters
-    for right, unit, stratum in zip(right_N, each, strata or [""] * len(right_N), strict=True):
-        sums = units.setdefault(stratum, {}).setdefault(unit, [0, 0])
-        sums[0] += right
-        sums[1] += 1
-    if all(len(same) < 2 for same in units.values()):
+    names, unit_N = np.unique(np.array(range(len(right_N)) if clusters is None else clusters), return_inverse=True)
+    if len(names) < 2:
         return None
-    rng, drawn = np.random.default_rng(SEED), np.zeros((INTERVAL_SAMPLES, 2))
-    for same in units.values():
-        # Units with equal counts are drawn as one kind: of single examples there are only two kinds.
-        kinds_K2, sizes_K = np.unique(np.array([*same.values()]), axis=0, return_counts=True)
-        drawn += rng.multinomial(len(same), sizes_K / len(same), size=INTERVAL_SAMPLES) @ kinds_K2
+    units_U2 = np.stack([np.bincount(unit_N, right_N), np.bincount(unit_N)], axis=1)
+    # Units with equal counts are drawn as one kind: of single examples there are only two kinds.
+    kinds_K2, sizes_K = np.unique(units_U2, axis=0, return_counts=True)
+    rng = np.random.default_rng(SEED)
+    drawn = rng.multinomial(len(names), sizes_K / len(names), size=INTERVAL_SAMPLES) @ kinds_K2
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(100 * drawn[:, 0] / drawn[:, 1], (tail, 1 - tail))
     return float(low), float(high)

@@ -226,10 +226,9 @@ class TestSet:
     file_name: str
     sources: list[str]
     references: list[str]
-    # Of each example, if known: its labels, a cluster of dependent ones, a stratum (see bootstrap.py).
+    # Of each example, if known: its labels, a cluster of dependent ones (see bootstrap.py).
     groups: list[dict[str, str]] | None = None
     clusters: list[str] | None = None
-    strata: list[str] | None = None
 
     @property
     def digest(self) -> str:
@@ -280,7 +279,7 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
         "weights": weights,
         "decode": dataclasses.asdict(decode),
         "measures": {name: measure._asdict() for name, measure in measured.items()},
-        "exact_match": bootstrap.counts(right, test_set.groups, test_set.clusters, test_set.strata),
+        "exact_match": bootstrap.counts(right, test_set.groups, test_set.clusters),
         "perplexity": perplexities(log_probabilities, test_set.references),
         "hypotheses_sha256": evaluation_records.lines_sha256(hypotheses),
         "cut_sources": sum(t.source.full_length > len(t.source.tokens) for t in translations),
