@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from tests.support.small_models import SOURCE, TARGET, small, variables_of
+from tests.support.small_models import SOURCE, TARGET, applied, small, variables_of
 from transformer_jax import MultiHeadAttention, Transformer
 from transformer_jax.config import PartsConfig
 from transformer_jax.errors import BadInput
@@ -52,7 +52,7 @@ def model_with(**parts):
 
 def logits_of(model):
     """The parameters depend on names and shapes alone, so they are the same whatever the class is."""
-    return model.apply(variables_of(model, SOURCE, TARGET), SOURCE, TARGET)
+    return applied(model, variables_of(model, SOURCE, TARGET), SOURCE, TARGET)
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -94,23 +94,22 @@ def test_the_limit_is_that_of_the_encoding_in_use():
     assert build.position_limit(small(positions="learned", parts=PartsConfig(positions=UpToSeven))) == 7
 
 
-# Wang et al. 2022, figure 2, for encoder-decoder models of N and M layers: alpha and beta.
-N, M = 3, 5
-DEEPNORM = {
-    "encoder": (0.81 * (N**4 * M) ** (1 / 16), 0.87 * (N**4 * M) ** (-1 / 16)),
-    "decoder": ((3 * M) ** (1 / 4), (12 * M) ** (-1 / 4)),
-}
-
-
 def test_deepnorm_scales_the_initial_feed_forward_value_and_output_weights():
+    """Wang et al. 2022, figure 2, for encoder-decoder models of N and M layers: alpha and beta."""
+
     def initial(norm):
-        model = Transformer(small(norm=norm, num_encoder_layers=N, num_decoder_layers=M))
+        model = Transformer(small(norm=norm, num_encoder_layers=2))
         return jax.jit(model.init)(jax.random.key(0), SOURCE, TARGET)["params"]
 
-    config = small(norm="deepnorm", num_encoder_layers=N, num_decoder_layers=M)
+    n, m = 2, 1
+    expected = {
+        "encoder": (0.81 * (n**4 * m) ** (1 / 16), 0.87 * (n**4 * m) ** (-1 / 16)),
+        "decoder": ((3 * m) ** (1 / 4), (12 * m) ** (-1 / 4)),
+    }
     deepnorm, post = initial("deepnorm"), initial("post")
-    for stack, (alpha, beta) in DEEPNORM.items():
-        assert build.deepnorm_scaling(config, stack) == pytest.approx((alpha, beta))
+    for stack, (alpha, beta) in expected.items():
+        scaling = build.deepnorm_scaling(small(norm="deepnorm", num_encoder_layers=2), stack)
+        assert scaling == pytest.approx((alpha, beta))
         for (path, scaled), plain in zip(
             jax.tree_util.tree_leaves_with_path(deepnorm[stack]), jax.tree.leaves(post[stack]), strict=True
         ):
@@ -121,6 +120,6 @@ def test_deepnorm_scales_the_initial_feed_forward_value_and_output_weights():
 def test_an_output_table_of_its_own_begins_as_before():
     tokens = np.ones((1, 3), int)
     model = Transformer(small(d_model=40, vocab_size=4000, embedding_init="unit", tie_embeddings="none"))
-    params = model.init(jax.random.key(0), tokens, tokens)["params"]
+    params = jax.jit(model.init)(jax.random.key(0), tokens, tokens)["params"]
     deviations = {name: float(params[f"{name}_embedding"]["table"].std()) for name in ("source", "target", "output")}
     assert deviations == pytest.approx({"source": 1.0, "target": 1.0, "output": 40**-0.5}, rel=0.01)

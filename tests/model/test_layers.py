@@ -54,10 +54,13 @@ def test_initial_weights_are_xavier_uniform_and_biases_zero():
 def test_both_gradients_of_a_product_are_computed_before_either_is_used_where_that_is_wanted():
     linear = Linear(use_bias=False)
     params = variables_of(linear, X_BTD, 3)
-    reverse = jax.grad(lambda params, x: jnp.sum(linear.apply(params, x, 3) ** 2), argnums=(0, 1))
+    gradients = jax.grad(lambda params, x: jnp.sum(linear.apply(params, x, 3) ** 2), argnums=(0, 1))
+
+    def reverse(*inputs):
+        return jax.jit(lambda *inputs: gradients(*inputs))(*inputs)  # traced anew
 
     def barriers():
-        equations = jax.make_jaxpr(lambda *inputs: reverse(*inputs))(params, X_BTD).eqns  # traced anew
+        equations = jax.make_jaxpr(lambda *inputs: gradients(*inputs))(params, X_BTD).eqns
         return sum(each.primitive.name == "optimization_barrier" for each in equations)
 
     plain = reverse(params, X_BTD)
@@ -74,8 +77,8 @@ def test_both_gradients_of_a_product_are_computed_before_either_is_used_where_th
 ONES = jnp.ones((400, 1000))
 
 
-def dropped(rate, x=ONES, deterministic=False, seed=0):
-    return Dropout(rate).apply({}, x, deterministic, rngs={"dropout": jax.random.key(seed)})
+def dropped(rate, x=ONES, seed=0):
+    return jax.jit(lambda x, key: Dropout(rate).apply({}, x, False, rngs={"dropout": key}))(x, jax.random.key(seed))
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
@@ -93,7 +96,7 @@ def test_the_share_of_zeros_is_the_rate_and_the_mean_is_kept(rate):
 
 def test_dropout_of_edge_cases():
     assert {float(dropped(0.5, jnp.float32(1.0), seed=seed)) for seed in range(20)} == {0.0, 2.0}
-    assert dropped(0.5, deterministic=True) is ONES and dropped(0.0) is ONES
+    assert Dropout(0.5).apply({}, ONES, True) is ONES and Dropout(0.0).apply({}, ONES, False) is ONES
     assert np.isfinite(dropped(np.nextafter(1.0, 0.0))).all()
     with pytest.raises(ValueError, match="dropout"):
         dropped(2.0)
@@ -154,7 +157,7 @@ def test_the_norm_and_its_gradient_are_flaxs(kind, dtype):
             y_BTD = norm.apply({"params": params}, x_BTD)
             return jnp.sum(y_BTD.astype("float32") * CHANGE_BTD), y_BTD
 
-        (_, y_BTD), gradients = jax.value_and_grad(total, argnums=(0, 1), has_aux=True)(params, x_BTD)
+        (_, y_BTD), gradients = jax.jit(jax.value_and_grad(total, argnums=(0, 1), has_aux=True))(params, x_BTD)
         return y_BTD, gradients
 
     ours, theirs = value_and_gradients(NORMS[kind](1e-6, dtype)), value_and_gradients(FLAXS[kind](dtype))

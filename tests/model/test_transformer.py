@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from flax import traverse_util
 
-from tests.support.small_models import SOURCE, TARGET, assert_close, built, every_architecture, every_encoding, small
+from tests.support.small_models import (
+    SOURCE,
+    TARGET,
+    applied,
+    assert_close,
+    built,
+    every_architecture,
+    every_encoding,
+    small,
+)
 from transformer_jax import Transformer, causal_mask, combine_masks, padding_mask
 from transformer_jax.model.transformer import AttentionInputs
 
@@ -21,11 +30,15 @@ def test_no_look_ahead_and_no_glance_at_another_sentence(changes):
     Every token stands in one place only and no table is shared, so a row of an embedding's gradient is a place's.
     """
     model, variables = built(**changes, tie_embeddings="none")
-    _, pull_back = jax.vjp(lambda variables: model.apply(variables, SOURCE, TARGET), variables)
+
+    @jax.jit
+    def pull_back(cotangent):
+        return jax.vjp(lambda variables: model.apply(variables, SOURCE, TARGET), variables)[1](cotangent)[0]["params"]
+
     for sentence, t in [(0, 0), (0, 2), (1, 1)]:
         cotangent = np.zeros((*TARGET.shape, model.config.vocab_size), np.float32)
         cotangent[sentence, t] = np.random.default_rng(t).normal(size=cotangent.shape[-1])
-        gradients = pull_back(jnp.asarray(cotangent))[0]["params"]
+        gradients = pull_back(cotangent)
         of_source, of_target = (
             np.flatnonzero(np.abs(gradients[f"{side}_embedding"]["table"]).max(axis=-1)).tolist()
             for side in ("source", "target")
@@ -38,10 +51,10 @@ def test_no_look_ahead_and_no_glance_at_another_sentence(changes):
 def test_neither_padding_nor_companions_change_a_sentence(changes):
     """The second pair beside another first pair, bit by bit; and with less padding."""
     model, variables = built(**changes)
-    logits = model.apply(variables, SOURCE, TARGET)
-    other = model.apply(variables, np.array([SOURCE[0] + 9, SOURCE[1]]), np.array([TARGET[0] + 4, TARGET[1]]))
+    logits = applied(model, variables, SOURCE, TARGET)
+    other = applied(model, variables, np.array([SOURCE[0] + 9, SOURCE[1]]), np.array([TARGET[0] + 4, TARGET[1]]))
     np.testing.assert_array_equal(other[1], logits[1])
-    shorter = model.apply(variables, SOURCE[:, :4], TARGET)
+    shorter = applied(model, variables, SOURCE[:, :4], TARGET)
     assert_close(shorter[1, :3], logits[1, :3])
 
 
@@ -50,14 +63,19 @@ def test_step_by_step_with_a_cache_equals_the_full_forward_pass(changes):
     """Two layers; the first tokens come together (a prefix), and the cache is longer than what is decoded."""
     model, variables = built(**changes, num_decoder_layers=2)
     target = np.where(TARGET == PAD, 18, TARGET)
-    memory, seen = model.apply(variables, SOURCE, method="encode"), padding_mask(SOURCE)
-    full = model.apply(variables, target, memory, seen, method="decode")
-    cache = model.apply(variables, memory, 5, method="new_cache")
-    stepped = []
-    for tokens in (target[:, :2], target[:, 2:3], target[:, 3:]):
-        logits, cache = model.apply(variables, tokens, cache, seen, method="step")
-        stepped.append(logits)
-    assert_close(jnp.concatenate(stepped, axis=1), full)
+
+    @jax.jit
+    def both():
+        memory, seen = model.apply(variables, SOURCE, method="encode"), padding_mask(SOURCE)
+        full = model.apply(variables, target, memory, seen, method="decode")
+        cache = model.apply(variables, memory, 5, method="new_cache")
+        stepped = []
+        for tokens in (target[:, :2], target[:, 2:3], target[:, 3:]):
+            logits, cache = model.apply(variables, tokens, cache, seen, method="step")
+            stepped.append(logits)
+        return jnp.concatenate(stepped, axis=1), full
+
+    assert_close(*both())
 
 
 @every_architecture
@@ -65,7 +83,7 @@ def test_bfloat16_stays_near_float32_and_its_parameters_are_float32(changes):
     """Within 5 % of the largest logit, by a mantissa of 8 bits; 2 % is the most that was seen, in four layers."""
     model, variables = built(**changes)
     half = Transformer(small(**changes, dtype="bfloat16"))
-    logits, whole = half.apply(variables, SOURCE, TARGET), model.apply(variables, SOURCE, TARGET)
+    logits, whole = (applied(each, variables, SOURCE, TARGET) for each in (half, model))
     assert logits.dtype == jnp.float32
     assert_close(logits, whole, within=0.05)
     assert not np.array_equal(logits, whole), "bfloat16 was really used"
@@ -78,8 +96,8 @@ def test_packed_sentences_equal_separate_ones(positions):
     """Two pairs in one row, told apart by segment ids, each with positions from 0."""
     model, variables = built(positions=positions)
     sources, targets = np.array([[3, 4, 5, 0, 0], [8, 9, 0, 0, 0]]), np.array([[11, 12, 0, 0], [15, 0, 0, 0]])
-    apart = model.apply(variables, sources, targets)
-    # A second, empty row: all shapes are those of the other tests, and compiled already.
+    apart = applied(model, variables, sources, targets)
+    # A second, empty row: all shapes are those of the separate ones.
     pairs = np.array([[3, 4, 5, 8, 9], [0] * 5]), np.array([[11, 12, 15, 0], [0] * 4])
     of_source, of_target = np.array([[1, 1, 1, 2, 2], [0] * 5]), np.array([[1, 1, 2, 0], [0] * 4])
     segments = AttentionInputs(source_segments=of_source, target_segments=of_target)
@@ -87,31 +105,31 @@ def test_packed_sentences_equal_separate_ones(positions):
         source_positions=np.array([[0, 1, 2, 0, 1], [0] * 5]), target_positions=np.array([[0, 1, 0, 0], [0] * 4])
     )
     for inputs in (segments, positioned):  # positions count within segments by default
-        packed = model.apply(variables, *pairs, inputs)
+        packed = applied(model, variables, *pairs, inputs)
         assert_close(packed[0, :2], apart[0, :2])
         assert_close(packed[0, 2], apart[1, 0])
 
 
 def test_explicit_masks_replace_the_default_ones():
     model, variables = built()
-    default = model.apply(variables, SOURCE, TARGET)
+    default = applied(model, variables, SOURCE, TARGET)
     of_source, of_target = padding_mask(SOURCE), combine_masks(causal_mask(4), padding_mask(TARGET))
-    same = model.apply(variables, SOURCE, TARGET, AttentionInputs(of_source, of_target, of_source))
-    np.testing.assert_array_equal(same, default)
-    for mask in ("source_mask", "target_mask", "cross_mask"):
-        all_seen = model.apply(variables, SOURCE, TARGET, AttentionInputs(**{mask: jnp.ones((1, 1, 1, 1), bool)}))
-        assert np.abs(all_seen - default).max() > 1e-3, f"{mask} does nothing"
+    given = {"source_mask": of_source, "target_mask": of_target, "cross_mask": of_source}
+    assert_close(applied(model, variables, SOURCE, TARGET, AttentionInputs(**given)), default, within=1e-6)
+    for mask in given:
+        inputs = AttentionInputs(**{**given, mask: jnp.ones_like(given[mask])})
+        assert np.abs(applied(model, variables, SOURCE, TARGET, inputs) - default).max() > 1e-3, f"{mask} does nothing"
 
 
 @every_encoding
 def test_explicit_positions_are_what_counts(positions):
     """Shifting all positions alike changes what depends on absolute positions, and nothing else."""
     model, variables = built(positions=positions)
-    default = model.apply(variables, SOURCE, TARGET)
+    default = applied(model, variables, SOURCE, TARGET)
     counted = {"source_positions": np.arange(5)[None], "target_positions": np.arange(4)[None]}
-    np.testing.assert_array_equal(model.apply(variables, SOURCE, TARGET, AttentionInputs(**counted)), default)
+    assert_close(applied(model, variables, SOURCE, TARGET, AttentionInputs(**counted)), default, within=1e-6)
     moved = AttentionInputs(**{name: array + 7 for name, array in counted.items()})
-    shifted = model.apply(variables, SOURCE, TARGET, moved)
+    shifted = applied(model, variables, SOURCE, TARGET, moved)
     if positions in ("sinusoidal", "learned"):
         assert np.abs(shifted - default).max() > 1e-3
     else:
@@ -123,34 +141,38 @@ def test_an_empty_sentence_leaves_value_and_gradient_finite(positions):
     model, variables = built(positions=positions)
     source = np.array([[3, 4, 5, 6, 7], [0, 0, 0, 0, 0]])
     target = np.array([[11, 12, 13, 14], [0, 0, 0, 0]])
-    logits, pull_back = jax.vjp(lambda variables: model.apply(variables, source, target), variables)
-    assert np.isfinite(logits).all()
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(pull_back(jnp.ones_like(logits))))
+
+    @jax.jit
+    def run(variables):
+        logits, pull_back = jax.vjp(lambda variables: model.apply(variables, source, target), variables)
+        return logits, pull_back(jnp.ones_like(logits))
+
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run(variables)))
 
 
 @pytest.mark.parametrize("where", ["encoder", "decoder", "cross"])
 def test_masking_a_head_equals_zeroing_its_rows_of_the_output_matrix(where):
     model, variables = built(**TWO_LAYERS)
     heads_NH = np.ones((2, 2), np.float32)
-    untouched = model.apply(variables, SOURCE, TARGET, head_masks={where: jnp.asarray(heads_NH)})
-    np.testing.assert_array_equal(untouched, model.apply(variables, SOURCE, TARGET))
+    untouched = applied(model, variables, SOURCE, TARGET, head_masks={where: heads_NH})
+    assert_close(untouched, applied(model, variables, SOURCE, TARGET), within=1e-6)
 
     heads_NH[1, 0] = 0  # second layer, first head: the first d_v = 4 rows of W^O
-    masked = model.apply(variables, SOURCE, TARGET, head_masks={where: jnp.asarray(heads_NH)})
+    masked = applied(model, variables, SOURCE, TARGET, head_masks={where: heads_NH})
     stack, attention = ("encoder", "self") if where == "encoder" else ("decoder", where.replace("decoder", "self"))
     name = f"params/{stack}/layers_1/{attention}_attention/output/kernel"
     flat = traverse_util.flatten_dict(variables, sep="/")
     zeroed = flat | {name: flat[name].at[:4].set(0.0)}
-    assert_close(masked, model.apply(traverse_util.unflatten_dict(zeroed, sep="/"), SOURCE, TARGET))
+    assert_close(masked, applied(model, traverse_util.unflatten_dict(zeroed, sep="/"), SOURCE, TARGET))
     assert np.abs(masked - untouched).max() > 1e-3
 
 
 def test_attention_weights_come_on_request_and_only_then():
     model, variables = built(**TWO_LAYERS)
-    assert set(model.init(jax.random.key(0), SOURCE, TARGET)) == {"params"}
-    assert isinstance(model.apply(variables, SOURCE, TARGET), jax.Array)
+    assert set(jax.eval_shape(lambda: model.init(jax.random.key(0), SOURCE, TARGET))) == {"params"}
+    assert isinstance(applied(model, variables, SOURCE, TARGET), jax.Array)
 
-    _, shown = model.apply(variables, SOURCE, TARGET, mutable=["intermediates"])
+    _, shown = applied(model, variables, SOURCE, TARGET, mutable="intermediates")
     weights = traverse_util.flatten_dict(shown["intermediates"], sep="/")
     attentions = ("encoder", "self"), ("decoder", "self"), ("decoder", "cross")
     assert set(weights) == {
@@ -171,7 +193,7 @@ def test_a_second_vocabulary_has_its_own_size(tied, rows):
     model, variables = built(tie_embeddings=tied, target_vocab_size=30)
     tables = {name: leaf["table"].shape[0] for name, leaf in variables["params"].items() if name.endswith("embedding")}
     assert tables == {f"{name}_embedding": count for name, count in rows.items()}
-    assert model.apply(variables, SOURCE, TARGET).shape == (2, 4, 30)
+    assert jax.eval_shape(lambda: model.apply(variables, SOURCE, TARGET)).shape == (2, 4, 30)
 
 
 def test_logits_are_products_with_the_tied_table():
@@ -189,8 +211,8 @@ def test_logits_are_products_with_the_tied_table():
 @pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "activation_dropout"])
 def test_each_dropout_acts_alone_follows_its_key_and_is_off_by_default(rate):
     model, variables = built(**{"dropout": 0.0, rate: 0.5})
-    without = built()[0].apply(variables, SOURCE, TARGET)
-    np.testing.assert_array_equal(model.apply(variables, SOURCE, TARGET), without)
+    without = applied(built()[0], variables, SOURCE, TARGET)
+    np.testing.assert_array_equal(applied(model, variables, SOURCE, TARGET), without)
 
     @jax.jit
     def dropped(seed):
@@ -204,7 +226,6 @@ def test_each_dropout_acts_alone_follows_its_key_and_is_off_by_default(rate):
 
 def test_ids_beyond_the_vocabulary_are_nan_where_they_are_not_known():
     model, variables = built()
-    apply = jax.jit(model.apply)
     for wrong in (20, -1):
-        logits = apply(variables, SOURCE, np.where(TARGET == 15, wrong, TARGET))
+        logits = applied(model, variables, SOURCE, np.where(TARGET == 15, wrong, TARGET))
         assert np.isfinite(logits[0]).all() and np.isnan(logits[1]).all()

@@ -1,8 +1,4 @@
-"""What the tests of the model share: small models, and two sentence pairs of always the same shapes.
-
-Operations run one by one here (no jit): each is compiled once for its shapes and then serves every test, which is far
-quicker than compiling eight whole models.
-"""
+"""What the tests of the model share: small models, and two sentence pairs of always the same shapes."""
 
 import functools
 import itertools
@@ -62,6 +58,12 @@ def built(**changes):
     """A model and its variables."""
     model = Transformer(small(**changes))
     return model, numbers_for(jax.eval_shape(model.init, jax.random.key(0), SOURCE, TARGET))
+
+
+@functools.partial(jax.jit, static_argnames=("module", "method", "mutable"))
+def applied(module, variables, *inputs, method=None, mutable=False, **options):
+    """`module.apply`, compiled: a fifth of the time of its operations one by one."""
+    return module.apply(variables, *inputs, method=method, mutable=mutable, **options)
 
 
 def numbers_for(shapes):

@@ -10,7 +10,7 @@ from transformer_jax.translation.load import read_weights
 def test_wrong_arguments_are_refused(run):
     with pytest.raises(BadInput, match="bem: no option of decoding; did you mean beam"):
         run.translate(["a"], bem=3)
-    with pytest.raises(BadInput, match="n_best = 5 and beam = 4"):
+    with pytest.raises(BadInput, match="n_best"):
         run.translate(["a"], n_best=5)
     with pytest.raises(TypeError, match="texts is one string"):
         run.translate("a sentence")

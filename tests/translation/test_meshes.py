@@ -83,10 +83,9 @@ def test_with_fsdp_parameters_are_gathered_before_the_search_and_nothing_is_sent
     assert {(message.kind, message.axes, message.in_loop) for message in sent} == {("all-gather", ("fsdp",), False)}
 
 
-@pytest.mark.parametrize("sizes", [(4, 1, 2), (2, 2, 2)])
-def test_with_tensor_only_the_best_logits_are_sent(sizes):
+def test_with_tensor_only_the_best_logits_are_sent():
     """Activations, five candidates of each half of the vocabulary, and sums, but of 1,000 logits a row none."""
-    rows, width = 64 // (sizes[0] * sizes[1]), 16
+    sizes, rows, width = (2, 2, 2), 64 // 4, 16
     sent = [each for each in collectives(compiled_search(sizes, vocab_size=2000, d_model=width), sizes) if each.in_loop]
     largest = [max(math.prod(shape) for shape in message.shapes) for message in sent]
     along_tensor = [size for size, message in zip(largest, sent, strict=True) if "tensor" in message.axes]

@@ -147,7 +147,8 @@ def test_learned_positions_count_positions_and_not_slots():
 def test_matrices_are_cast_before_the_search_and_not_at_every_step():
     model, variables = built(dtype="bfloat16")
     stepper = Stepper(model.config, variables["params"])
-    program = jax.make_jaxpr(stepper.step)(jnp.full(2 * len(SOURCE), 5), stepper.start(SOURCE, 7, beams=2))
+    cache = jax.eval_shape(lambda: stepper.start(SOURCE, 7, beams=2))
+    program = jax.make_jaxpr(stepper.step)(jnp.full(2 * len(SOURCE), 5), cache)
     matrices = {
         shape for leaf in jax.tree.leaves(variables) for shape in (leaf.shape, leaf.shape[::-1]) if leaf.ndim == 2
     }
