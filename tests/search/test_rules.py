@@ -33,16 +33,6 @@ from transformer_jax.search.sampling import greedy_search, sample_search
 from transformer_jax.search.stages import Stage
 
 
-def test_no_target_is_shorter_than_the_minimum():
-    min_length = 4
-    tables = tables_of(1) + np.eye(VOCABULARY, dtype=np.float32)[EOS] * 3
-    result = beam(tables, beam_size=WIDE, alpha=0.6, min_length=min_length)
-    for sentence, table in enumerate(tables):
-        assert_found(result, sentence, brute_force(table, "gnmt", 0.6, min_length=min_length)[:1])
-    for other in (greedy(tables, min_length=min_length), sample(tables, jax.random.key(0), min_length=min_length)):
-        assert other.lengths_BN.min() == min_length
-
-
 def test_each_sentence_has_its_own_shortest_and_longest_length():
     """From one token to the greatest length, in one batch; where both are equal, the length is given."""
     tables = tables_of(11) + np.eye(VOCABULARY, dtype=np.float32)[EOS] * 3
