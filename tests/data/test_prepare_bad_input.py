@@ -200,4 +200,4 @@ def test_a_full_disk(bench, capfd, mounted, kilobytes):
 
 def test_a_read_only_place(bench, capfd, mounted):
     run = mounted("ro") / "run"
-    failed(bench, capfd, 2, run, f"error: {run}: Read-only file system")
+    failed(bench, capfd, 1, run, f"failed: {run}: Read-only file system")

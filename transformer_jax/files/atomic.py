@@ -95,12 +95,14 @@ def write_text(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def explained(directory: Path) -> Iterator[None]:
-    """Turns an OSError into one line: BadInput for a path that cannot be written to, Failed for a full disk."""
+    """Turns an OSError into one line: BadInput for a path that cannot be written to, Failed for a disk."""
     try:
         yield
     except OSError as error:
         if error.errno in NO_ROOM:
             raise Failed(f"{directory}: {NO_ROOM[error.errno]}; make room or choose another directory") from None
+        if error.errno == errno.EROFS:  # perhaps only until it is mounted again
+            raise Failed(f"{error.filename or directory}: {error.strerror}") from None
         if error.errno in NOT_WRITABLE:
             is_file = error.errno in (errno.ENOTDIR, errno.EEXIST)
             reason = "is a file; must be a directory" if is_file else error.strerror
