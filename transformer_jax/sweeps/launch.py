@@ -251,12 +251,12 @@ def run_jobs(
     A run that saved and stopped by itself, as after `train.hours`, is resumed if it came further. A full disk stops all
     runs, because each of them would fail.
     """
-    pending, failures, stopping = list(jobs), collections.Counter[str](), False
-    reached, full_disk = collections.Counter[str](), ""
+    pending, failures, reached = list(jobs), collections.Counter[str](), collections.Counter[str]()
+    stopping = disk_is_full = False
     progress.pending |= {run.run_id: "waiting" for job in jobs for run in job}
     while pending or pool.is_busy():
         too_many = fail_fast and any(count > retries for count in failures.values())
-        if not stopping and (signals.asked or too_many or full_disk):
+        if not stopping and (signals.asked or too_many or disk_is_full):
             stopping = True
             pool.stop()
         pending = [] if stopping else pool.start(pending)
@@ -264,37 +264,35 @@ def run_jobs(
         for run in pool.ended():
             progress.pending.pop(run.run_id, None)
             status = status_of(run)
-            came_further = status.step > reached[run.run_id]
+            may_start = status.state == "stopped" and not run.attempt().get("asked", True)
+            may_start = may_start and status.step > reached[run.run_id]
             reached[run.run_id] = status.step
             if status.state == "failed":
                 failures[run.run_id] += 1
-                full_disk = full_disk or why_full(run.path)
-            may_retry = status.state == "failed" and failures[run.run_id] <= retries
-            may_resume = status.state == "stopped" and came_further and not run.attempt().get("asked", True)
-            if not stopping and (may_retry or may_resume):
+                may_start = failures[run.run_id] <= retries
+                disk_is_full = disk_is_full or not has_room(run.path)
+            if may_start and not stopping and not disk_is_full:
                 reason = status.error.partition("\n")[0]
                 progress.print(f"{run.name}: {status.state}, starting it again: {reason}")
                 progress.pending[run.run_id] = "waiting"
                 again.add(run.run_id)
-        together = [[run for run in job if run.run_id in again] for job in jobs]
-        pending += filter(None, together)
+        pending += filter(None, ([run for run in job if run.run_id in again] for job in jobs))
         progress.show_changes()
         if pending or pool.is_busy():
             time.sleep(pool.seconds_between_polls)
     progress.show_changes(now=True)
-    if full_disk:
-        raise Failed(full_disk)
 
 
-def why_full(folder: Path) -> str:
-    """The message if the disk of this folder has no room for a small file; "" if it has."""
+def has_room(folder: Path) -> bool:
+    """Whether there is room for a small file in this folder; tells why not."""
     try:
         with explained(folder), tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(ROOM))
             file.flush()
     except Failed as full:
-        return str(full)
-    return ""
+        tell(f"the sweep stops: {full}")
+        return False
+    return True
 
 
 def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun]]:
