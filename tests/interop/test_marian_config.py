@@ -13,7 +13,6 @@ OF_CONFIG = {
     "rotary_dim": 8,
     "normalize_before": True,
     "normalize_embedding": True,
-    "activation_function": "tanh",
     "decoder_attention_heads": 4,
     "decoder_ffn_dim": 48,
     "encoder_layerdrop": 0.1,
@@ -48,10 +47,11 @@ def test_a_search_that_is_not_supported_is_refused(name, value, tmp_path):
         (bytes_with(CONFIG, lambda content: content[:-10]), "is not JSON"),
         (json_with(CONFIG, encoder_attention_heads=3, decoder_attention_heads=3), "do not divide"),
         (json_with(CONFIG, d_model=...), "d_model"),
+        (json_with(CONFIG, activation_function="tanh"), "activation = 'tanh'"),
         (json_with(CONFIG, encoder_layers=10**9), "num_encoder_layers"),
         (json_with(SEARCH, num_beams=0), "beam = 0"),
     ],
-    ids=["no JSON", "heads", "no width", "a billion layers", "no beams"],
+    ids=["no JSON", "heads", "no width", "activation", "a billion layers", "no beams"],
 )
 def test_a_config_that_cannot_be_right_is_refused(spoil, message, tmp_path):
     refused(spoil, message, tmp_path)

@@ -112,10 +112,11 @@ class Fields(dict[str, Any]):
     def check(self, supported: Mapping[str, Any], ignored: Iterable[str]) -> None:
         """Raises BadInput for a field with another value than the supported one, or without any."""
         for name in self.keys() - set(ignored):
-            if name not in supported:
-                raise self.problem(name, "is an unknown field, which may change the model")
-            if self[name] != supported[name]:
-                raise self.problem(name, f"is not supported; {json.dumps(supported[name])} is")
+            if name not in supported or self[name] != supported[name]:
+                why = "is an unknown field, which may change the model"
+                if name in supported:
+                    why = f"is not supported; {json.dumps(supported[name])} is"
+                raise self.problem(name, why)
 
     def problem(self, name: str, why: str) -> BadInput:
         return BadInput(f"{self.path}: {name[:80]} = {json.dumps(self.get(name))[:60]}: {why}")
@@ -142,8 +143,6 @@ def read_config(directory: Path) -> Marian:
     pad, eos = fields.number("pad_token_id"), fields.number("eos_token_id")
     if fields.get("activation_function") == "silu":
         fields["activation_function"] = "swish"
-    if fields.get("activation_function") not in EXPORTED["activation"]:
-        raise fields.problem("activation_function", f"is not supported; {', '.join(EXPORTED['activation'])} are")
     tied = "target" if fields["tie_word_embeddings"] else "none"
     model = fields.build(
         ModelConfig,
@@ -151,7 +150,7 @@ def read_config(directory: Path) -> Marian:
         target_vocab_size=None if source == target else target + 1,  # vocabularies of the same size may still differ
         **{option: fields.number(name) for name, option in OPTIONS.items()},
         norm_epsilon=NORM_EPSILON,
-        activation=fields["activation_function"],
+        activation=fields.get("activation_function"),
         attention_bias=True,
         sinusoids="halves",
         tie_embeddings="all" if fields["share_encoder_decoder_embeddings"] else tied,
