@@ -55,6 +55,8 @@ BAD_COMMAND_LINES = [
     (["translate", "--workdir=a", "--num_heads=8"], "translate has no such argument"),
     (["translate", "--workdir=a", "--alpha=1"], "--alpha=1: translate has no such argument; did you mean --config.dec"),
     (["plot", "positions", "--output=a.png", "--lenght=3"], "plot positions has no such argument; did you mean --len"),
+    (["plot", "positions", "--output=a.png", "--length=9223372036854775808"], "at most 10,000"),
+    (["plot", "positions", "--output=a.png", "--d-model=7"], "even"),
     (["inspect", "--config"], "expected one argument"),
     (["inspect", "--config=missing.py"], "missing.py: no such config file"),
     (["inspect", BASE, "--program=/no/where/step.txt"], "/no/where"),

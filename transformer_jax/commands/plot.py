@@ -19,6 +19,7 @@ from transformer_jax.files.atomic import write_text
 from transformer_jax.pictures import plots
 from transformer_jax.pictures.pages import attention_page
 
+LONGEST_SIDE = 10_000  # rows or columns of a picture
 PICTURE = "the file to write: .png, .svg or .pdf"
 PAGE_OR_PICTURE = "a picture (.png, .svg, .pdf), or .html: all layers and heads, interactive"
 
@@ -65,8 +66,9 @@ def run(arguments: argparse.Namespace) -> None:
 def draw_positions(arguments: argparse.Namespace) -> str:
     plots.check_format(arguments.output)
     length, d_model = arguments.length, arguments.d_model
-    if d_model % 2:
-        raise BadInput(f"--d-model={d_model}: must be even, as sines and cosines come in pairs")
+    if d_model % 2 or max(length, d_model) > LONGEST_SIDE:
+        why = f"must be at most {LONGEST_SIDE:,}, and --d-model even, as sines and cosines come in pairs"
+        raise BadInput(f"--length={length} --d-model={d_model}: {why}")
     from transformer_jax.model.positions import sinusoidal_positions
 
     title = f"Sinusoidal positions, {length} × {d_model} (even dimensions sine, odd cosine)"
