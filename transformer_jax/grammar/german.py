@@ -17,15 +17,8 @@ from transformer_jax.grammar.lexicon import Adjective, Case, Determiner, Gender,
 
 _HABEN = GermanVerb.parse("haben hat hatte gehabt")
 _WERDEN = GermanVerb.parse("werden wird wurde geworden")
-_CONTRACTIONS = {
-    ("an", "dem"): "am",
-    ("an", "das"): "ans",
-    ("in", "dem"): "im",
-    ("in", "das"): "ins",
-    ("von", "dem"): "vom",
-    ("zu", "dem"): "zum",
-    ("zu", "der"): "zur",
-}
+_CONTRACTIONS = {"an dem": "am", "an das": "ans", "in dem": "im", "in das": "ins"}
+_CONTRACTIONS |= {"von dem": "vom", "zu dem": "zum", "zu der": "zur"}
 
 
 def render(sentence: tree.Sentence) -> str:
@@ -155,8 +148,8 @@ def _contracted(preposition: str, phrase: tree.Phrase, case: Case) -> list[str]:
     """Preposition and phrase: *im Garten*, but *in dem Garten , in dem ...*, where the article points ahead."""
     tokens = _phrase(phrase, case)
     if isinstance(phrase, tree.NounPhrase) and phrase.determiner is lexicon.THE and phrase.relative is None:
-        contraction = _CONTRACTIONS.get((preposition, tokens[0]), f"{preposition} {tokens[0]}")
-        return [*contraction.split(), *tokens[1:]]
+        both = f"{preposition} {tokens[0]}"
+        return [*_CONTRACTIONS.get(both, both).split(), *tokens[1:]]
     return [preposition, *tokens]
 
 

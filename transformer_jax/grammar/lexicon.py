@@ -55,16 +55,11 @@ class Preposition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Determiner:
-    """`german` is the stem that inflects as `inflection` does; `declension` is that of adjectives after it.
-
-    `is_definite` decides the word order of German objects.
-    """
-
     english: str
-    german: str
+    german: str  # the stem
     inflection: str  # "der", "dieser", "ein" or "" for none
-    declension: str  # "weak", "mixed" or "strong"
-    is_definite: bool = False
+    declension: str  # of adjectives after it: "weak", "mixed" or "strong"
+    is_definite: bool = False  # which decides the word order of German objects
     english_plural: str = ""
 
 
@@ -148,30 +143,23 @@ class GermanVerb:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verb:
-    """A verb with its valency.
-
-    english, third, past, participle: the English principal parts.  particle: as in *pick up*.
-    subject, object: what these may be.  case: of the German object.
-    english_preposition, german_preposition: before the object, independently: *look for* is plain *suchen*.
-    recipient_to: English says *explains the game to the child*, not *explains the child the game*.
-    is_stative: only simple tenses and no modal, as in *belong to*.  allows_place: a place may be added freely.
-    """
+    """A verb with its valency. Prepositions before the object are independent: *look for* is plain *suchen*."""
 
     frame: Frame
     english: str
     third: str
     past: str
     participle: str
-    particle: str
+    particle: str  # as in *pick up*
     english_preposition: str
     german: GermanVerb
     german_preposition: str
-    case: Case
+    case: Case  # of the German object
     subject: Kind
     object: Kind
-    recipient_to: bool
-    is_stative: bool
-    allows_place: bool
+    recipient_to: bool  # English says *explains the game to the child*, not *explains the child the game*
+    is_stative: bool  # only simple tenses and no modal, as in *belong to*
+    allows_place: bool  # a place may be added freely
     manners: tuple[Expression, ...]
 
 

@@ -47,7 +47,7 @@ class Rng:
 
 # Noun phrases.
 
-_ATTEMPTS_AT_A_NEW_NOUN = 5
+_ATTEMPTS_AT_A_NEW_NOUN = 6
 
 _Weights = tuple[tuple[Determiner, float], ...]
 
@@ -62,12 +62,8 @@ class Freedom(NamedTuple):
 
 
 _DEFINITE: _Weights = ((lexicon.THE, 0.64), (lexicon.THIS, 0.06))
-_QUANTIFIERS: _Weights = (
-    (lexicon.ALL, 0.04),
-    (lexicon.MANY, 0.06),
-    (lexicon.SOME, 0.06),
-    *((word, 0.03) for word in lexicon.NUMERALS),
-)
+_NUMERALS: _Weights = tuple((word, 0.03) for word in lexicon.NUMERALS)
+_QUANTIFIERS: _Weights = ((lexicon.ALL, 0.04), (lexicon.MANY, 0.06), (lexicon.SOME, 0.06), *_NUMERALS)
 _MASS: _Weights = (*_DEFINITE, (lexicon.NONE, 0.6))
 
 DEFINITE = Freedom(_DEFINITE, _DEFINITE, _DEFINITE)
@@ -189,13 +185,7 @@ _ASKING_WHERE = tuple(verb for verb in lexicon.VERBS if verb.allows_place or ver
 # English does not ask *where does she come*.
 _ASKING_WHERE_TO = tuple(verb for verb in verbs_of(Frame.MOTION, Frame.PLACEMENT) if verb.english != "come")
 _QUESTION_WEIGHTS = (("yes or no", 0.4), ("subject", 0.17), ("object", 0.23), ("adverb", 0.2))
-_SENTENCE_WEIGHTS = (
-    ("simple", 0.46),
-    ("adverbial clause", 0.16),
-    ("complement", 0.13),
-    ("question", 0.18),
-    ("coordination", 0.07),
-)
+_SENTENCE_WEIGHTS = (("simple", 0.46), ("adverbial", 0.16), ("complement", 0.13), ("question", 0.18), ("double", 0.07))
 
 
 class SentenceSampler:
@@ -237,12 +227,10 @@ class SentenceSampler:
         return tuple(drawn)
 
     def _noun(self, kind: Kind) -> Noun:
-        choices = nouns_of(kind)
-        noun = self._rng.pick(choices)
         for _ in range(_ATTEMPTS_AT_A_NEW_NOUN):
+            noun = self._rng.pick(nouns_of(kind))
             if noun.english not in self._used:
                 break
-            noun = self._rng.pick(choices)
         self._used.add(noun.english)
         return noun
 
@@ -420,7 +408,7 @@ class SentenceSampler:
             return tree.Statement(self._clausal(self._depth, ANY_TENSE, is_main=True))
         if form == "question":
             return tree.Question(self._question())
-        return self._with_adverbial_clause() if form == "adverbial clause" else self._coordination()
+        return self._with_adverbial_clause() if form == "adverbial" else self._coordination()
 
     def _with_adverbial_clause(self) -> tree.Sentence:
         """Conjunctions of time join two events of one tense and need no further time; *if* joins two presents."""
