@@ -325,8 +325,8 @@ class Trainer:
             return False
         step, began = self._saved
         passed = time.monotonic() - began
-        left, ahead = 60 * minutes - passed, (self.step - step) / max(passed, 1e-3)  # in seconds; steps per second
-        is_late, steps = processes().broadcast([left <= 0, int(left * ahead / 2)])
+        left, pace = 60 * minutes - passed, (self.step - step) / max(passed, 1e-3)  # in seconds; steps per second
+        is_late, steps = processes().broadcast([left <= 0, int(left * pace / 2)])
         self._look_at = self.step + max(1, steps)
         return bool(is_late)
 
