@@ -15,7 +15,7 @@ from tests.support.training_runs import CONFIG, metrics, weights
 from transformer_jax.experiment import prepared_data
 from transformer_jax.runs.folder import RunFolder
 
-SMALLER = {"d_model = 16": "d_model = 8", "d_ff = 32": "d_ff = 8", "train_size = 300": "train_size = 120"}
+SMALLER = {"'d_model': 16": "'d_model': 8", "'d_ff': 32": "'d_ff': 8", "'train_size': 300": "'train_size': 120"}
 # What is trained; each another path through the code.
 VARIANTS = {
     "plain": (),
@@ -37,6 +37,7 @@ class Place:
         self.config = root / "config.py"
         text = CONFIG
         for old, new in SMALLER.items():
+            assert old in text
             text = text.replace(old, new)
         self.config.write_text(text)
         self._numbers = itertools.count()

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.training_runs import TINY
 from transformer_jax.files.atomic import write_json
 from transformer_jax.runs.folder import identifying_versions
 from transformer_jax.sweeps import Sweep, Variant
@@ -12,27 +13,7 @@ from transformer_jax.sweeps.checks import validate
 from transformer_jax.sweeps.run import SweepRun, digest
 from transformer_jax.sweeps.spec import ResolvedSweep, resolve
 
-BASE = {
-    "data": {
-        "corpus": "copy",
-        "tokenizer": "words",
-        "task": {"train_size": 300, "valid_size": 30, "test_size": 10, "alphabet": 8},
-        "tokens_per_batch": 256,
-        "num_shapes": 1,
-    },
-    "model": {"d_model": 16, "d_ff": 32, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 1},
-    "optimizer": {"warmup_steps": 4, "learning_rate": 3e-3},
-    "train": {
-        "steps": 12,
-        "log_every": 5,
-        "eval_every": 6,
-        "checkpoint_every": 6,
-        "keep_latest": 2,
-        "tensorboard": False,
-        "peak_flops": 1e12,
-    },
-    "decode": {"beam": 1, "extra_length": 2},
-}
+BASE = TINY | {"train": TINY["train"] | {"steps": 12}, "decode": {"beam": 1, "extra_length": 2}}
 FOUR = Variant("h = 4", {"model.num_heads": 4})
 
 

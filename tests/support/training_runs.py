@@ -29,33 +29,21 @@ from transformer_jax.update.optimizer import ends_with_the_run
 # Names in metrics.jsonl that depend on the clock; all others are the same for every run of the same config.
 CLOCK = ("seconds", "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak")
 
-CONFIG = """
+# A tiny experiment, of seconds.
+TASK = {"train_size": 300, "valid_size": 30, "test_size": 10, "alphabet": 8}
+TINY: dict[str, dict[str, Any]] = {
+    "data": {"corpus": "copy", "tokenizer": "words", "task": TASK, "tokens_per_batch": 256, "num_shapes": 1},
+    "model": {"d_model": 16, "d_ff": 32, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 1},
+    "optimizer": {"warmup_steps": 4, "learning_rate": 3e-3},
+    "train": {"steps": 24, "log_every": 5, "eval_every": 6, "checkpoint_every": 6, "keep_latest": 2}
+    | {"tensorboard": False, "peak_flops": 1e12},
+}
+CONFIG = f"""
 from transformer_jax.config import default_config
 
 def get_config():
     config = default_config()
-    config.data.corpus = "copy"
-    config.data.tokenizer = "words"
-    config.data.task.train_size = 300
-    config.data.task.valid_size = 30
-    config.data.task.test_size = 10
-    config.data.task.alphabet = 8
-    config.data.tokens_per_batch = 256
-    config.data.num_shapes = 1
-    config.model.d_model = 16
-    config.model.d_ff = 32
-    config.model.num_heads = 2
-    config.model.num_encoder_layers = 1
-    config.model.num_decoder_layers = 1
-    config.optimizer.warmup_steps = 4
-    config.optimizer.learning_rate = 3e-3
-    config.train.steps = 24
-    config.train.log_every = 5
-    config.train.eval_every = 6
-    config.train.checkpoint_every = 6
-    config.train.keep_latest = 2
-    config.train.tensorboard = False
-    config.train.peak_flops = 1e12
+    config.update({TINY})
     return config
 """
 
