@@ -20,7 +20,7 @@ def test_an_a_a_sweep_finds_nothing_and_a_planted_effect_is_found(tmp_path, monk
         tmp_path,
         "Variant('again', {'train.accumulate': 2})",
         "Variant('slow', {'optimizer.learning_rate': 1e-5})",
-        seeds=3,
+        seeds=5,
         vary=["initialization"],
     )
     steps = [("train.steps", "60"), ("train.eval_every", "60"), ("train.checkpoint_every", "60")]
