@@ -33,7 +33,7 @@ def machine(tmp_path, monkeypatch):
 
 
 def test_a_mirror_and_the_bucket_follow_each_other(url, machine):
-    place = f"{url}/mirror"
+    place = f"{url}/checkpoints/mirror"
     path = RunFolder(remote.mirrored(place)).path
     (path / "inner").mkdir(parents=True)
     for name in ("a", "inner/b", "inner/c.lock", "half.unfinished", "checkpoints"):
@@ -55,6 +55,9 @@ def test_a_mirror_and_the_bucket_follow_each_other(url, machine):
     remote.pull(path)
     assert (path / "a").read_text() == "changed there" and not (path / "inner/b").exists()
     assert (path / "own").is_file() and (path / "inner/c.lock").is_file()
+    shutil.rmtree(path)
+    remote.push(path)
+    assert remote.read_text(path / "a") == "changed there"
 
 
 def test_a_link_brings_what_it_leads_to(url, machine):

@@ -105,7 +105,7 @@ def pull(path: Path) -> None:
         return
     targets = []
     with _state_of(path) as state, _explained(url):
-        there = {name: version for name, version in _listed(url).items() if _is_mirrored(name)}
+        there = {name: version for name, version in _listed(url).items() if _is_mirrored(name, path)}
         for name, version in there.items():
             if state.get(name, [None])[0] != version or not os.path.lexists(_local(name)):
                 _local(name).parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +132,7 @@ def push(path: Path) -> None:
     with _state_of(path) as state, _explained(url):
         files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file() or file.is_symlink()]
         names = {f"{file.relative_to(_root())}{LINK * file.is_symlink()}": file for file in files}
-        here = {name: _local_version(file) for name, file in names.items() if _is_mirrored(name)}
+        here = {name: _local_version(file) for name, file in names.items() if _is_mirrored(name, path)}
         for name, version in here.items():
             if state.get(name, [None])[1:] != version:
                 if name.endswith(LINK):
@@ -140,7 +140,8 @@ def push(path: Path) -> None:
                 else:
                     _files().put_file(str(names[name]), SCHEME + name)
                 state[name] = [_version(_files().info(SCHEME + name)), *version]
-        for name in [name for name in state if _is_below(name, path) and name not in here]:
+        # If nothing is left, the mirror was removed, and not the files.
+        for name in [name for name in state if here and _is_below(name, path) and name not in here]:
             with contextlib.suppress(FileNotFoundError):
                 _files().rm_file(SCHEME + name)
             del state[name]
@@ -192,8 +193,8 @@ def _local(name: str) -> Path:
     return _root() / name.removesuffix(LINK)
 
 
-def _is_mirrored(name: str) -> bool:
-    parts = Path(name).parts
+def _is_mirrored(name: str, path: Path) -> bool:
+    parts = (_root() / name).relative_to(path).parts
     return not any(part in CHECKPOINTS or part.endswith(LOCAL) for part in parts)
 
 

@@ -31,6 +31,11 @@ from transformer_jax.update.sharding import path_name
 SHOWN_DIFFERENCES = 12
 # The number of an error of the operating system in a message of tensorstore.
 OS_ERROR = re.compile(r"os_error_code='(\d+)'")
+# Of a bucket that cannot be reached now: modules that raise such errors, and texts of tensorstore and gcsfs.
+UNREACHABLE = re.compile(
+    r"^(aiohttp|requests|gcsfs|google)\.|UNAVAILABLE|DEADLINE_EXCEEDED|UNAUTHENTICATED|PERMISSION_DENIED: HTTP|Forbidden"
+    r"|HTTP response code: (401|403|429|5\d\d)"
+)
 
 
 class DamagedCheckpoint(Exception):
@@ -278,6 +283,8 @@ def _passing_error(error: Exception, checkpoint: Path) -> int | None:
     for cause in _causes(error):
         found = OS_ERROR.search(str(cause))
         number = int(found[1]) if found else getattr(cause, "errno", None)
+        if UNREACHABLE.search(f"{type(cause).__module__}.{cause}"):
+            return errno.ETIMEDOUT
         if number in PASSING:
             return number
 
@@ -297,7 +304,7 @@ def _passing_error(error: Exception, checkpoint: Path) -> int | None:
 @functools.cache
 def _silence() -> None:
     """Orbax logs everything, and what it forgot to await in a failed restore complains in hundreds of lines."""
-    for name in ("absl", "asyncio"):
+    for name in ("absl", "asyncio", "gcsfs"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     before = sys.unraisablehook
 
