@@ -6,6 +6,7 @@ The special ids are defined only here.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import io
 import json
@@ -279,7 +280,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if kind in get_args(SymbolKind) and isinstance(stored.get("symbols"), list):
         return SymbolTokenizer(cast(SymbolKind, kind), stored["symbols"])
     if kind == "marian" and isinstance(stored.get("tokens"), list):
-        return MarianTokenizer(base64.b64decode(stored["model"]), stored["tokens"], str(path))
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            return MarianTokenizer(base64.b64decode(stored["model"]), stored["tokens"], str(path))
     raise BadInput(f"{path}: is not a tokenizer of this library")
 
 
