@@ -188,27 +188,28 @@ class Option:
             return None
         if value in self.choices:
             return value
-        for kind in self.kinds:
-            with contextlib.suppress(*NOT_OF_THE_KIND):
-                made = KINDS[kind][1](value)
-                break
-        else:
-            hint = f"must be {self.kind_in_words}"
-            if self.choices and isinstance(value, str) and not is_meant_as_address(value):
-                hint = did_you_mean(value, self.choices) + (f", or {ADDRESS_FORM}" if Address in self.kinds else "")
-            raise BadInput(f"{value!r}: {hint}")
-        if why := self._outside(made):
-            raise BadInput(f"{made}: must be {why}")
+        made, problem = self._of_a_kind(value)
+        if problem := problem or self._outside(made):
+            raise BadInput(f"{made!r}: {problem}")
         return paths.expanded(made) if self.is_path and made else made
 
-    def _outside(self, value: Any) -> str | None:
-        """What a value of the right kind must be; None if it is."""
+    def _of_a_kind(self, value: Any) -> tuple[Any, str]:
+        """The value as one of its kinds, and what is wrong if it is of none."""
+        for kind in self.kinds:
+            with contextlib.suppress(*NOT_OF_THE_KIND):
+                return KINDS[kind][1](value), ""
+        if not self.choices or not isinstance(value, str) or is_meant_as_address(value):
+            return value, f"must be {self.kind_in_words}"
+        return value, did_you_mean(value, self.choices) + (f", or {ADDRESS_FORM}" if Address in self.kinds else "")
+
+    def _outside(self, value: Any) -> str:
+        """What is wrong with a value of the right kind."""
         if isinstance(value, float) and value and not SMALLEST_FLOAT <= abs(value) <= LARGEST_FLOAT:
-            return f"0 or a finite number, in size {SMALLEST_FLOAT:.3g} to {LARGEST_FLOAT:.3g}"
+            return f"must be 0 or a finite number, in size {SMALLEST_FLOAT:.3g} to {LARGEST_FLOAT:.3g}"
         if isinstance(value, int) and "at_most" not in self.limits and value > self.largest:
-            return f"at most {self.largest:,}"
+            return f"must be at most {self.largest:,}"
         is_within = value is None or all(COMPARISONS[name](value, limit) for name, limit in self.limits.items())
-        return None if is_within else self.limits_in_words
+        return "" if is_within else f"must be {self.limits_in_words}"
 
 
 def option(
@@ -310,11 +311,12 @@ def find_option(section: type, path: str) -> Option:
 
 def build(section: type, values: Any, path: str = "") -> Any:
     """The section with these nested values, or a `ConfigError` with all problems."""
-    if not isinstance(values, Mapping):
-        raise ConfigError([f"{path.rstrip('.')} = {values!r}: is a group of options, not a value"])
     declared = _declared(section)
     known: dict[str, Any] = {}
-    problems = _unknown(values, declared, path)
+    if isinstance(values, Mapping):
+        problems = _unknown(values, declared, path)
+    else:
+        problems, values = [f"{path.rstrip('.')} = {values!r}: is a group of options, not a value"], {}
     for name, option in declared.items():
         if isinstance(option, Option):
             known |= {name: values[name]} if name in values else {}
