@@ -6,10 +6,13 @@
 """
 
 import ast
+import importlib
 import re
 from typing import Any
 
 import griffe
+
+from transformer_jax import schema
 
 TOKEN = re.compile(r"(?<!`)<(\w+)>(?!`)")
 
@@ -17,12 +20,13 @@ TOKEN = re.compile(r"(?<!`)<(\w+)>(?!`)")
 class Reference(griffe.Extension):
     """What `mkdocs.yml` names."""
 
-    def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
+    def on_attribute_instance(self, *, attr: griffe.Attribute, agent: Any, **_: Any) -> None:
         call = str(attr.value or "")
         if call.startswith("option("):
-            default, meaning, *_ = ast.parse(call, mode="eval").body.args  # type: ignore[attr-defined]
-            attr.value = ast.unparse(default)
-            attr.extra["reference"]["meaning"] = ast.literal_eval(meaning)
+            attr.value = ast.unparse(ast.parse(call, mode="eval").body.args[0])  # type: ignore[attr-defined]
+            section = getattr(importlib.import_module(agent.current.parent.path), agent.current.name)
+            option = next(option for option in schema.options(section) if option.path == attr.name)
+            attr.extra["reference"]["meaning"] = option.meaning
         elif call.startswith("group("):
             attr.value = call.removeprefix("group(").removesuffix(")") + "()"
 
