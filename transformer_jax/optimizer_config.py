@@ -59,7 +59,7 @@ class OptimizerConfig(Section):
         None, "peak learning rate; none = that of equation 3, (d_model * warmup)^-0.5", above=0, together="rate"
     )
     warmup_steps: int = option(
-        4000, "updates over which the rate rises from zero", at_least=0, condition=WITHOUT_SHARE, together="rate"
+        4000, "updates over which the rate rises to its peak", at_least=0, condition=WITHOUT_SHARE, together="rate"
     )
     warmup_share: float | None = option(
         None, "share of the run over which it rises; none = optimizer.warmup_steps", above=0, at_most=1, together="rate"
@@ -81,7 +81,7 @@ class OptimizerConfig(Section):
 
     def contradictions(self) -> Iterator[str]:
         if self.warmup_steps == 0 and self.schedule == "inverse_sqrt":
-            yield self.clash("warmup_steps", "schedule", hint="its rate at step 0 is infinite; 1 is the least")
+            yield self.clash("warmup_steps", "schedule", hint="there is no rate without a warmup; 1 is the least")
         if self.name in SCHEDULE_FREE and self.schedule != "constant":
             yield self.clash("schedule", "name", hint="averages in place of a schedule; use constant")
         if self.name in SCHEDULE_FREE and self.beta1 == 0:

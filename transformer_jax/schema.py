@@ -37,7 +37,7 @@ Effect = Literal[
     "stopping",  # when a run validates, saves and ends, and which checkpoint is best: may change when it is resumed
     "translation",  # which translations a trained model gives
     "output",  # what is logged, measured and printed besides
-    "computation",  # how the same numbers are computed, up to rounding
+    "computation",  # how the same update is computed, up to rounding (and the dropout masks of train.accumulate)
     "environment",  # where files are and how long a process may take: may differ between machines
 ]
 # How runs that train in one program may differ in an option: a number each (or none for all), a learning rate each.

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--must-resume", action="store_true", help=about)
 
     looking = parser.add_argument_group("debugging and profiling", "docs/performance.md")
-    about = "trace STEPS updates from update START (counted from 1) into RUN/profile (TensorBoard, Perfetto)"
+    about = "trace STEPS steps from step START (counted from 1) into RUN/profile (TensorBoard, Perfetto)"
     looking.add_argument("--profile", type=span, metavar="START:STEPS", help=about)
     about = "stop at the first non-finite gradient, and name the line of code that it comes from"
     looking.add_argument("--debug-nans", action="store_true", help=about)

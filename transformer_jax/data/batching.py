@@ -86,7 +86,8 @@ class _Batches:
     def _cut(self, plan: Plan, number: int, share: int, shares: int) -> tuple[Batch, np.ndarray]:
         """This process's rows of a batch of the plan, and the pairs in them.
 
-        Empty rows follow the real ones until the rows divide among devices and processes, so real rows never move.
+        Empty rows follow the real ones until the rows divide among devices, microbatches and processes, so real rows
+        never move.
         """
         first, end, shape_number = plan.batches[number].tolist()
         shape = self.shapes[shape_number]
@@ -99,9 +100,10 @@ class _Batches:
 
 
 class TrainingBatches(_Batches, ABC):
-    """Shuffled batches within a budget of tokens per side, padding included; every pair exactly once per epoch.
+    """Shuffled batches within a budget of tokens per side (rows that only fill up devices apart).
 
-    A pair with more than max_length tokens on a side, <eos> included, is dropped and counted.
+    Every pair is in exactly one batch of an epoch. A pair with more than max_length tokens on a side, <eos> included,
+    is dropped and counted.
     """
 
     def __init__(

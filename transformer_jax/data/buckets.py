@@ -42,8 +42,8 @@ def choose_buckets(
 ) -> Buckets:
     """At most num_shapes shapes, none longer than the limit, that have the fewest cells per epoch.
 
-    A small corpus gets fewer: a shape that would not fill half a batch gives its pairs to the next larger one. And no
-    batch is left half empty: the pairs of a shape spread evenly over its batches, which makes each a little smaller.
+    A small corpus gets fewer: a shape that would not fill half a batch gives its pairs to the next larger one. The
+    rows of a shape are as few as its number of batches allows, up to the rounding; its last batch has the rest.
     """
     histogram, cell_of = _measure(source_lengths, target_lengths, limit)
     corners = _by_cost(_best_corners(histogram, num_shapes), histogram)
@@ -76,13 +76,13 @@ def candidate_lengths(longest: int, limit: int) -> np.ndarray:
 
 
 def rows_within(tokens_per_batch: int, source: int, target: int) -> int:
-    """The largest number of rows whose longer side, padding included, is within the budget."""
+    """The rows whose longer side, padding included, is within the budget, rounded down to ROW_MULTIPLE."""
     rows = tokens_per_batch // max(source, target)
     return rows - rows % ROW_MULTIPLE if rows >= ROW_MULTIPLE else rows
 
 
 def even_rows(size: int, most: int) -> int:
-    """The rows of a batch when `size` rows are spread evenly over as few batches as possible."""
+    """The rows of a batch, rounded up to ROW_MULTIPLE, when `size` rows are in as few batches as possible."""
     batches = -(-size // most)
     rows = -(-size // batches)
     return min(most, rows + -rows % ROW_MULTIPLE)

@@ -150,7 +150,8 @@ class Dropout(nn.Module):
 def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Sixteen random bits per element, from the key, the element's row in the microbatch and its index in the row.
 
-    They do not depend on the number of devices. Of the 64 bits of Threefry `jax.random.bits` would discard 48.
+    They also depend on the row's length, but not on the number of devices. Of the 64 bits of Threefry
+    `jax.random.bits` would discard 48.
     """
     rows, width = shape[0] if shape else 1, math.prod(shape[1:])
     batch_rows = _rows_before(rows) + jnp.arange(rows, dtype=jnp.uint32)
@@ -268,7 +269,7 @@ class FeedForward(nn.Module):
 
     d_ff: int
     activation: str = "relu"
-    dropout: float = 0.0
+    dropout: Rate = 0.0
     use_bias: bool = True
     dtype: Any = jnp.float32
     gain: float = 1.0

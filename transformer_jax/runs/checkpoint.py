@@ -45,8 +45,8 @@ class DamagedCheckpoint(Exception):
 class Checkpoints:
     """The checkpoints of one run: the newest `keep_latest`, and the `keep_best` of highest score.
 
-    One that is not of a multiple of `every`, where a run was stopped, is kept while it is among the newest two, and is
-    none of the `keep_latest`: these are equally far apart. `scores` has the scores by step; the trainer fills it.
+    One that is not of a multiple of `every` (where a run was stopped, or by time) is kept while it is the newest, or
+    with keep_latest > 1 among the newest two. `scores` has the scores by step; the trainer fills it.
     Saving runs in the background; an error there is raised by the next call. The newest is never deleted.
     """
 

@@ -50,7 +50,7 @@ NUMERICS = ("xla_flags", "cores", "cpu", "devices")
 MADE_BY = (*IDENTIFYING, *NUMERICS)
 
 # Keys in versions.json: digests of config.json and of this library's source; what made earlier steps, if it was
-# something else; the number of updates of the run; the run whose weights this one started with.
+# something else; the last step of the run; the run whose weights this one started with.
 CONFIG_DIGEST, SOURCE_DIGEST, EARLIER = "config_sha256", "transformer_jax_sha256", "earlier"
 LAST_STEP, INIT_FROM = "last_step", "init_from"
 WEIGHTS, ORIGIN = "model.safetensors", "weights.json"  # an exported folder has both
@@ -147,7 +147,7 @@ class RunFolder:
         return {}
 
     def last_step(self) -> int | None:
-        """The number of updates of the run, if it is recorded."""
+        """The last step of the run, if it is recorded."""
         return self.versions().get(LAST_STEP)
 
     def warn_of_changed_config(self) -> None:

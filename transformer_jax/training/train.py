@@ -1,7 +1,8 @@
 """A training, told from top to bottom: set up, restore, loop (step, log, save, validate), end.
 
-It is of one run, or of several as one program (steps.py). These see the same batches with independent random numbers,
-log, save and validate at the same steps, and end together. Each keeps its folder as if it had trained alone.
+It is of one run, or of several as one program (steps.py). These see the same batches, each with the random numbers of
+its own seed, log, save and validate at the same steps, and end together. Each keeps its folder as if it had trained
+alone.
 """
 
 import collections

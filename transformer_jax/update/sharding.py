@@ -1,7 +1,7 @@
 """The mesh of three axes, and an ordered table of rules that shards each parameter over it.
 
 - `data`: devices that share the batch and hold the same parameters.
-- `fsdp`: devices that share the batch and hold a shard of each parameter.
+- `fsdp`: devices that share the batch and hold a shard of each large parameter.
 - `tensor`: devices that share each matrix product: heads, inner width and vocabulary are sharded.
 """
 

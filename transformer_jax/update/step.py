@@ -177,8 +177,8 @@ def train_step(
 ) -> tuple[TrainState, StepMetrics]:
     """One step with the gradient of the mean loss over all tokens: an update, unless the gradient is not finite."""
     # A dropout mask is a function of the seed and the step (this key), the number of the microbatch (folded in below),
-    # the module's path and its number of calls (flax), and the element's row and place in the microbatch
-    # (model/layers.py). It depends neither on the number of devices, nor on where a run was interrupted.
+    # the module's path and its number of calls (flax), the element's row and place in the microbatch, and the row's
+    # length (model/layers.py). It depends neither on the number of devices, nor on where a run was interrupted.
     key = jax.random.fold_in(jax.random.key(config.seed), state.step)
     # On TPUs XLA otherwise moves activations to memory and back; with fsdp it would sum some gradients whole.
     at_once = gradients_at_once(mesh.devices.flat[0].platform == "tpu" and mesh.shape["fsdp"] == 1)
