@@ -181,7 +181,7 @@ def _rows_before(rows: int) -> jax.Array:
     return (jax.lax.axis_index(axes) * rows if axes and manual else jnp.zeros((), int)).astype(jnp.uint32)
 
 
-# Norms. A new one is a class with these two fields, and an entry in NORMS.
+# Norms. A new one is a class with these two fields, an entry in NORMS, and a name in ModelConfig.norm_kind.
 
 
 class LayerNorm(nn.Module):

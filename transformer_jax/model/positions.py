@@ -1,4 +1,4 @@
-"""Position encodings: the functions of arrays that they compute, their interface, and eight of them as modules.
+"""Position encodings: the functions of arrays that they compute, their interface, and modules that use them.
 
 Positions are integers "BT", one row per sentence or a single row for all (not always 0, 1, 2 ...: packing restarts them
 in each segment).

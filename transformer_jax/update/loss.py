@@ -61,6 +61,7 @@ class Terms(NamedTuple):
     """target_weight * -log p(target) + uniform_weight * sum_k -log p_k + z_weight * (log Z)^2, for each token.
 
     `z_weight` is None without a z-loss (Chowdhery et al. 2022, section 5), so that such programs do not compute it.
+    A new term needs its derivative in `_forward` too, which computes the gradient of the logits by hand.
     """
 
     target_weight: Number
