@@ -14,6 +14,7 @@ def test_the_first_signal_is_a_reason_to_stop_and_a_later_one_ends_the_process(n
     ended = []
     monkeypatch.setattr(os, "_exit", ended.append)
     before = signal.getsignal(number)
+    signal.signal(number, signal.default_int_handler)  # the tests may run under nohup
     with StopSignals() as signals:
         assert signals.stop_at(1) is None and signals.stop_at(1, "after train.hours = 1") == "after train.hours = 1"
         signal.raise_signal(number)
@@ -23,7 +24,7 @@ def test_the_first_signal_is_a_reason_to_stop_and_a_later_one_ends_the_process(n
         monkeypatch.setattr(module, "SECONDS_UNTIL_THE_SECOND", 0.0)
         signal.raise_signal(number)
         assert ended
-    assert signal.getsignal(number) is before
+    assert signal.signal(number, before) is signal.default_int_handler
     told = capfd.readouterr().err.splitlines()
     assert told[0].startswith(f"{number.name}: saving") and told[1].startswith(f"{number.name} again: ending at once")
 

@@ -32,8 +32,9 @@ class StopSignals:
         handled = [signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, *[signal.SIGTERM] * (processes().count == 1)]
         if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
             for number in handled:
-                if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
-                    self._before[number] = signal.signal(number, self._handle)
+                self._before[number] = signal.signal(number, self._handle)
+            if self._before[signal.SIGHUP] is signal.SIG_IGN:  # by nohup
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
         return self
 
     def __exit__(self, *_: object) -> None:
