@@ -43,3 +43,8 @@ def test_failures_without_progress_are_counted(submitted):
     assert submitted(1) == (True, 0) and submitted(75) == (True, 0)
     assert submitted(1) == submitted(1) == (True, 0)
     assert submitted(1) == (False, 1)
+
+
+def test_nothing_is_left_where_a_training_has_finished(submitted, tmp_path):
+    assert submitted(1) == (True, 0) and submitted(0) == (False, 0)
+    assert not list(tmp_path.glob(".train-*"))
