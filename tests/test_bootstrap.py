@@ -49,7 +49,7 @@ def test_clusters_of_different_sizes_are_drawn_whole():
 
 
 def random_texts(dice, count, words, right):
-    """References, and hypotheses of which so many words are right."""
+    """References, and hypotheses with a given number of right words."""
     references = [" ".join(dice.choice(words, dice.integers(3, 9))) for _ in range(count)]
     systems = [
         [" ".join(w if dice.random() < share else str(dice.choice(words)) for w in r.split()) for r in references]

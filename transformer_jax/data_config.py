@@ -21,7 +21,7 @@ class NamedCorpus(NamedTuple):
     """A published corpus."""
 
     reader: str  # module:class of data/corpora
-    splits: tuple[str, ...]  # those of valid and test that it has
+    splits: tuple[str, ...]  # valid, test, both or neither
 
 
 NAMED = {

@@ -146,7 +146,7 @@ class Option:
 
     @functools.cached_property
     def kinds(self) -> tuple[Any, ...]:
-        """The kinds that a union joins; of a tuple those of its items."""
+        """The kinds that a union joins, or the kinds of a tuple's items."""
         kind = typing.get_args(self.kind)[0] if self.is_tuple else self.kind
         is_union = isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
         return typing.get_args(kind) if is_union else (kind,)
@@ -276,7 +276,7 @@ class Section:
             raise found
 
     def contradictions(self) -> Iterable[str]:
-        """Incompatible values: a line each, such as those of `clash`."""
+        """Incompatible values, a line each, made by `clash` for example."""
         return []
 
     def clash(self, *paths: str, hint: str) -> str:

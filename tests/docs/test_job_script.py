@@ -1,4 +1,4 @@
-"""docs/clusters/train.sbatch under a pretended SLURM: which ends of a training are queued again."""
+"""docs/clusters/train.sbatch with stubs of SLURM's commands: which exit statuses requeue the job."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ SCRIPT = ROOT / "docs/clusters/train.sbatch"
 
 @pytest.fixture
 def submitted(tmp_path):
-    """Runs the job once, whose training ends with a status; whether it was queued again, and its own status."""
+    """Runs the job once with a training that ends with a status: (whether it was requeued, its own exit status)."""
     for name, line in {"srun": 'exit "$STATUS"', "scontrol": "touch requeued", "scancel": "exit 1"}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
         (tmp_path / name).chmod(0o755)
@@ -32,7 +32,7 @@ def submitted(tmp_path):
 
 
 @pytest.mark.parametrize(("status", "again"), [(0, False), (2, False), (75, True), (1, True), (137, True)])
-def test_what_is_queued_again(submitted, status, again):
+def test_which_exit_statuses_requeue_the_job(submitted, status, again):
     assert submitted(status) == (again, 0 if again else status)
 
 

@@ -226,4 +226,6 @@ def _explained(url: str) -> Iterator[None]:
         raise
     except Exception as error:  # gcsfs tries again by itself
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
-        raise Failed(f"{url}: the bucket does not do as asked ({reason}); the same command tries again") from error
+        raise Failed(
+            f"{url}: the bucket did not respond as expected ({reason}); the same command tries again"
+        ) from error

@@ -352,7 +352,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested values, such as those of a config, as option path -> value."""
+    """Nested values, for example a config's, as option path -> value."""
     flat: dict[str, Any] = {}
     for key, value in nested.items():
         flat |= flattened(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}

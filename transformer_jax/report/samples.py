@@ -28,7 +28,7 @@ class SampleSentence(NamedTuple):
     number: int  # of the line, from 1
     source: str
     reference: str
-    translations: Sequence[SampleTranslation]  # those of most variants first
+    translations: Sequence[SampleTranslation]  # first what most variants wrote
 
 
 def samples(sweep: SweepResult, split: str) -> list[SampleSentence]:

@@ -168,7 +168,7 @@ class SearchRules:
 
 
 def is_known(value: Any) -> bool:
-    """Whether there is a value, and at hand: not that of a tracer, nor of an array on other hosts."""
+    """Whether there is a value at hand: not for a tracer, nor for an array on other hosts."""
     return value is not None and not isinstance(value, jax.core.Tracer) and getattr(value, "is_fully_addressable", True)
 
 

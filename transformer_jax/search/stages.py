@@ -40,7 +40,7 @@ def run_stages(
     """
 
     def advanced(search: S, cache: Cache, end: int | None = None, more_than: int = 0, is_live: Any = is_live) -> Any:
-        """Advances while more than so many sentences are live and, with an end, fewer tokens are decoded."""
+        """Advances while more than `more_than` sentences are live and, with an end, fewer tokens are decoded."""
 
         def goes_on(carry: tuple[S, Cache]) -> Array:
             enough = jnp.sum(is_live(carry[0])) > more_than

@@ -25,7 +25,7 @@ PYTHON = (sys.executable, "-P")
 LAST_LINES = 8
 # The part of a GPU's memory that the processes sharing it may use in all.
 SHARED_MEMORY = 0.9
-# Where the driver of TPUs has an entry for each chip; and how libtpu wants to know of so many chips.
+# Where the driver of TPUs has an entry for each chip; and what libtpu must be told for each number of chips.
 DEVICES = Path("/dev")
 BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1", 8: "2,4,1"}
 

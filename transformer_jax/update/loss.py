@@ -97,7 +97,7 @@ class Objective(NamedTuple):
 
 
 def load_loss(train: TrainConfig, is_training: bool = True) -> Objective:
-    """The loss of training, or that of validation: without terms that only regularize, such as the z-loss."""
+    """The loss of training; for validation without the terms that only regularize, such as the z-loss."""
     function: Any = train.loss  # an address, or already loaded
     if isinstance(function, str):
         function = load_function("train.loss", function, ("logits", "targets", "weights"), ("epsilon", "spread"))
