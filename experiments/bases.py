@@ -3,6 +3,7 @@
 - `demo`: the embedded English-German grammar and a model small enough for a sweep of many runs on two CPU cores.
 - `small`: the same model on few sentences of the grammar, so that it must generalise, trained until its validation loss
   is flat. For experiments that compare what models converge to; `demo` compares how fast they learn.
+- `eight_seeds`: the same model on 16,000 sentences for a fixed number of updates, for few rows and many seeds.
 - `multi30k`: the recipe of `configs/multi30k_tiny.py`. Give its files on the command line:
   `--config.data.source=... --config.data.target=...`, and those for validation and test.
 - `paper`: `configs/base.py`, WMT 2014 English to German from TFDS. Not yet run at full size here.
@@ -21,7 +22,7 @@ from transformer_jax.shipped import configs
 
 SCALES = ("demo", "multi30k", "paper")
 # Of experiments that need converged models.
-CONVERGED_SCALES = ("demo", "small", "multi30k", "paper")
+CONVERGED_SCALES = ("demo", "small", "eight_seeds", "multi30k", "paper")
 CONFIGS = configs()
 
 
@@ -29,7 +30,7 @@ def base(scale: str) -> ConfigDict:
     """The base config of a scale."""
     if scale not in CONVERGED_SCALES:
         raise BadInput(f"--scale={scale}: there are {', '.join(CONVERGED_SCALES)}")
-    return {"demo": demo, "small": small, "multi30k": multi30k, "paper": paper}[scale]()
+    return {"demo": demo, "small": small, "eight_seeds": eight_seeds, "multi30k": multi30k, "paper": paper}[scale]()
 
 
 def demo() -> ConfigDict:
@@ -87,6 +88,19 @@ def small() -> ConfigDict:
     # Validation losses differ by a percent from one to the next: the trend of a fifth of a run needs many.
     config.train.eval_every = 25
     config.train.checkpoint_every = 500
+    config.train.log_every = 100
+    return config
+
+
+def eight_seeds() -> ConfigDict:
+    """The model of `demo` on 16,000 pairs, which it sees about 25 times, with the paper's schedule."""
+    config = demo()
+    config.data.task.train_size = 16_000
+    config.optimizer.schedule = "inverse_sqrt"
+    config.optimizer.warmup_steps = 400
+    config.train.steps = 5000
+    config.train.eval_every = 500
+    config.train.checkpoint_every = 1000
     config.train.log_every = 100
     return config
 

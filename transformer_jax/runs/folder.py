@@ -37,7 +37,7 @@ from transformer_jax.files.record import read_bytes, read_object, read_record
 from transformer_jax.runs.code import CodeSnapshots, changes, code_of
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.runs.tracking import Labels, Tracking
-from transformer_jax.version import source_digest
+from transformer_jax.version import commit, source_digest
 
 # The update at which the learning rate's schedule ends; None if it has no end.
 ScheduleEnd = Callable[[TrainConfig], int] | None
@@ -320,6 +320,8 @@ def installed_versions() -> dict[str, Any]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
     found[SOURCE_DIGEST] = source_digest()
+    if made_from := commit():
+        found["commit"] = made_from
     return found
 
 
