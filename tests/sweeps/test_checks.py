@@ -11,6 +11,7 @@ from transformer_jax.sweeps import Variant
 from transformer_jax.sweeps.checks import PUBLISHED
 
 FILES = {**BASE, "data": {"source": ("a.en",), "target": ("a.de",), "valid_source": ("b.tsv",)}}
+WIDE = {"model.d_ff": 64}
 SHORT = {**BASE, "train": {"steps": 1}}
 
 
@@ -30,6 +31,10 @@ def test_all_that_is_wrong_is_reported_at_once():
         seeds=0,
         tests=(),
         analyses={"heads": "missing.py:f"},
+        primary="blue",
+        margin={"bleu": 0},
+        contrasts={"heads": {"a": 1, "c": -2}},
+        weights="newest",
     )
     expected = [
         "--config.train.step",
@@ -40,10 +45,15 @@ def test_all_that_is_wrong_is_reported_at_once():
         "file.py: baseline = 'bse'",
         "file.py: tests = ()",
         "file.py: missing.py",
+        "file.py: weights = 'newest'",
+        "file.py: contrasts['heads']: no variant 'c'",
+        "file.py: contrasts['heads'] = {'a': 1, 'c': -2}",
         "file.py: variant 'a': model.num_head",
         "file.py: variant 'a': seed",
         "file.py: variant 'a': model.num_heads = 3",
         "file.py: variant 'b': optimizer.name = 'addam'",
+        "file.py: primary = 'blue'",
+        "file.py: margin = {'bleu': 0}",
     ]
     assert len(found) == len(expected)
     assert all(map(str.startswith, found, expected)), found
@@ -71,6 +81,13 @@ def test_all_that_is_wrong_is_reported_at_once():
         ([Variant("a")], {}, "variants 'base' and 'a'"),
         ([Variant("a", {"model.parts.positions": Variant})], {}, "model.parts.positions"),
         ([Variant("a", {"data.split_seed": 1})], {}, "data.split_seed: a variant cannot"),
+        ([], {"margin": 0.5}, "give primary"),
+        ([Variant("again", same_as="bse")], {}, "same_as = 'bse'"),
+        ([Variant("again", same_as="base"), Variant("more", same_as="again")], {}, "same_as = 'again'"),
+        ([Variant("again", FOUR.changes, same_as="base")], {}, "same_as: a control has no changes"),
+        ([Variant("a", {**WIDE, "train.keep_best": 0})], {"weights": "best"}, "keep_best"),
+        ([Variant("a", FOUR.changes, levels={"h": "4", "d": "1"}), Variant("b", WIDE, levels={"h": "2"})], {}, "'b'"),
+        ([Variant("a", FOUR.changes, levels={"h": "4"}), Variant("b", WIDE, levels={"h": "4"})], {}, "2 variants"),
         ([], {"vary": ["dropout"]}, "vary"),
         ([], {"vary": ["order"], "overrides": [("data.order_seed", "1")]}, "data.order_seed = 1"),
         ([], {"vary": ["split"], "overrides": [("data.directory", "prepared")]}, "data.directory = prepared"),

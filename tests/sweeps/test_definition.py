@@ -3,7 +3,8 @@
 import pytest
 
 from tests.support.sweep_runs import FOUR, defined
-from transformer_jax.sweeps import grid
+from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.sweeps import Variant, grid
 from transformer_jax.sweeps.definition import SOURCES
 from transformer_jax.sweeps.folder import SweepFolder
 
@@ -14,6 +15,39 @@ def test_grid_has_every_combination():
     assert names == [f"num_heads={heads} d_k={d_k}" for heads in (1, 2) for d_k in (8, None)]
     assert variants[1].changes == {"model.num_heads": 1, "model.d_k": None} and variants[1].group == "heads"
     assert grid({"model.max_length": [9], "data.max_length": [8]})[0].name == "model.max_length=9 data.max_length=8"
+
+
+def test_a_grid_of_named_factors_is_a_design_that_begins_with_its_baseline():
+    heads = {"two": {}, "four": {"model.num_heads": 4}}
+    designed = grid({"heads": heads, "width": {"narrow": {}, "wide": {"model.d_ff": 64, "model.d_model": 32}}})
+    assert [variant.name for variant in designed][1:] == [
+        "heads=two width=wide",
+        "heads=four width=narrow",
+        "heads=four width=wide",
+    ]
+    assert designed[3].levels == {"heads": "four", "width": "wide"}
+    assert designed[3].changes == {"model.num_heads": 4, "model.d_ff": 64, "model.d_model": 32}
+    definition = defined(variants=designed)
+    assert definition.sweep.baseline == "heads=two width=narrow"
+    assert definition.chosen(["*=four *"]) == ["heads=four width=narrow", "heads=four width=wide"]
+    with pytest.raises(ConfigError, match="no variants have two and wide"):
+        defined(variants=[designed[0], *designed[2:]])
+    with pytest.raises(BadInput, match="d_ff"):
+        grid({"width": {"wide": {"model.d_ff": 64}}, "model.d_ff": [32, 64]})
+    assert grid({"heads": heads, "model.d_ff": [32]})[1].levels == {"heads": "four", "d_ff": "32"}
+
+
+def test_a_control_repeats_a_variant_with_seeds_of_its_own(tmp_path):
+    definition = defined(FOUR, Variant("again", same_as="h = 4"), seeds=2, tune=(1, 2))
+    folder = SweepFolder(tmp_path)
+    folder.save(definition)
+    for resolved in (definition, folder.load()):
+        assert resolved.experiments["again"] == resolved.experiments["h = 4"]
+        assert resolved.variant("again").baseline == "h = 4"
+        runs = folder.runs(resolved) + folder.tuning_runs(resolved)
+        seeds = {(run.experiment.seed, run.experiment.data.order_seed, run.variant == "again") for run in runs}
+        assert len({seed for seed, *_ in seeds}) == 2 * len({run.seed for run in runs})
+    assert [run.run_id for run in folder.runs(definition, ["again"])] == ["again/seed-0", "again/seed-1"]
 
 
 @pytest.mark.parametrize("vary", [None, *[[source] for source in SOURCES], [*SOURCES]])

@@ -7,6 +7,7 @@ import pytest
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
 from transformer_jax.config import from_config_dict
 from transformer_jax.errors import BadInput
+from transformer_jax.files.atomic import write_json
 from transformer_jax.sweeps import Variant
 from transformer_jax.sweeps.folder import SweepFolder, data_key, differences
 
@@ -51,6 +52,27 @@ def test_variants_and_seeds_may_be_added_and_nothing_else_changed(tmp_path):
     assert found == ["name", "base", "variant 'h = 4'"]
     with pytest.raises(BadInput, match="variant 'h = 4'"):
         folder.merged(defined())
+
+
+def test_a_question_that_was_declared_stays(tmp_path):
+    """And a sweep.json from before it could be declared loads."""
+    declared = {"primary": "exact_match", "margin": 2, "contrasts": {"heads": {"h = 4": 1, "base": -1}}}
+    folder, again = SweepFolder(tmp_path), Variant("again", same_as="base")
+    folder.save(defined(FOUR, again, weights="best", **declared))
+    stored = json.loads(folder.definition_file.read_text())
+    assert stored["margin"] == {"exact_match": 2} and stored["variants"][2]["same_as"] == "base"
+    more = {"more": {"h = 4": -1, "base": 1}, **declared["contrasts"]}
+    folder.merged(defined(FOUR, again, weights="best", **{**declared, "contrasts": more}))
+    with pytest.raises(BadInput) as error:
+        folder.merged(defined(FOUR, Variant("again", {"model.d_ff": 64}), primary="bleu", margin=1))
+    found = [line.rpartition(": ")[0].split(":")[0].strip() for line in str(error.value).splitlines()[1:]]
+    assert found == ["primary", "margin", "weights", "variant 'again'", "variant 'again'", "contrast 'heads'"]
+    for name in ("primary", "contrasts", "margin", "weights"):
+        del stored[name]
+    for variant in stored["variants"]:
+        del variant["same_as"], variant["levels"]
+    write_json(folder.definition_file, {**stored, "variants": stored["variants"][:2]})
+    assert differences(folder.load(), defined(FOUR)) == []
 
 
 def test_an_analysis_may_be_added_but_not_become_another(tmp_path):

@@ -1,13 +1,20 @@
 """result.json: what a trained run of a sweep comes to."""
 
+import dataclasses
 import json
+import shutil
 
 import pytest
 
 from tests.support.sweep_runs import FOUR, defined
+from tests.sweeps.conftest import one_device
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
+from transformer_jax.processes.compilation import CompileWatch
+from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.sweeps import measure
+from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.run import read_json
 
 ANALYSES = "def a(run, config, tests):\n    return 3\ndef b(run, config, tests):\n    return {'x': a}\n"
 
@@ -27,6 +34,23 @@ def test_a_result_is_that_of_the_run(worked):
     assert result["longest_target"] == lengths.max() + 1  # <eos>
     assert result["devices"].partition(" ")[2] == "CPU cores"
     assert json.loads(run.analysis("words").read_text()) == {"title": "Words", "text": "10"}
+
+
+def test_a_sweep_evaluates_the_weights_that_it_names(worked, tmp_path):
+    """The checkpoints are of steps 6 and 12; the best is the one with the lower validation loss."""
+    finished, definition, _ = worked
+    shutil.copytree(finished.path, tmp_path / "sweep", symlinks=True)
+    run = SweepFolder(tmp_path / "sweep").find(definition, "base/seed-0")
+    losses = {line["step"]: line["valid_loss"] for line in read_metrics(run.folder.metrics) if "valid_loss" in line}
+    best = min(losses, key=losses.get)
+    with one_device():
+        for weights, steps in (("latest", [12]), ("best", [best]), ("averaged", [6, 12])):
+            sweep = dataclasses.replace(definition.sweep, weights=weights)
+            measure.finish(run, dataclasses.replace(definition, sweep=sweep), 1, CompileWatch())
+            result = read_json(run.path / "result.json")
+            assert result["tests"]["test"]["steps"] == steps
+            assert read_json(run.path / f"translations/test.{weights}.json")["weights"] == weights
+            assert result["valid"]["loss"] == losses[best if weights == "best" else 12]
 
 
 @pytest.mark.parametrize("name", ["a", "b"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -11,8 +12,9 @@ from transformer_jax import config as configuration
 from transformer_jax import extension, schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput, ConfigError, did_you_mean
+from transformer_jax.runs.records import NAMED_WEIGHTS
 from transformer_jax.schema import MAX_SEED
-from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, seeded
+from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, margins, repeated, seeded
 
 # The seed of the runs that tune learning rates: no other run has it, so the rates are not chosen for the luck of one.
 TUNING_SEED = 1_000_000
@@ -25,6 +27,8 @@ SET_BY_SWEEP = {
 }
 # The figures of a variant in the literature that a report shows or compares.
 PUBLISHED = ("perplexity", "bleu", "parameters", "exact_match")
+# The metrics of every evaluation; those in decode.metrics are added to them.
+METRICS = ("bleu", "perplexity", "exact_match", "chrf", "paper_bleu")
 
 
 def validate(sweep: Sweep, file: str, overrides: Sequence[tuple[str, str]] = ()) -> None:
@@ -48,17 +52,20 @@ def _problems(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> tuple[list[
     problems = [*of_base, *_sweep_problems(sweep)]
     experiments = {}
     for variant in sweep.variants:
-        values = changed(below_variants, variant.changes)
+        changes = repeated(sweep, variant).changes
+        values = changed(below_variants, changes)
         found = problems_of(configuration.from_config_dict, values)
         if not found:
             experiments[variant.name] = config = configuration.from_config_dict(values)
-            found = _unused_changes(variant.changes, config) or _building_problems(config, bool(sweep.tune))
+            found = _unused_changes(changes, config) or _building_problems(config, bool(sweep.tune))
+            found = [*found, *_weights_problems(sweep, config)]
         found = [*_variant_problems(variant), *found]
         problems += [f"variant {variant.name!r}: {line}" for line in found if line not in of_base]
+    problems += _metric_problems(sweep, list(experiments.values()))
     if problems or mistyped:
         return mistyped, problems
     mistyped = configuration.unused_options([path for path, _ in overrides], experiments.values())
-    return mistyped, [*_vary_problems(sweep, configuration.from_config_dict(base)), *_twins(experiments)]
+    return mistyped, [*_vary_problems(sweep, configuration.from_config_dict(base)), *_twins(sweep, experiments)]
 
 
 def problems_of(function: Callable[..., Any], *arguments: Any) -> list[str]:
@@ -107,7 +114,75 @@ def _sweep_problems(sweep: Sweep) -> list[str]:
         problems.append(f"untuned = True and tune = {sweep.tune!r}: no variant has a tuned rate; give tune")
     if sweep.tune and not _are_factors(sweep.tune):
         problems.append(f"tune = {sweep.tune!r}: must be two or more different factors, as in (0.5, 1, 2)")
+    if sweep.weights not in NAMED_WEIGHTS:
+        problems.append(f"weights = {sweep.weights!r}: must be one of {', '.join(NAMED_WEIGHTS)}")
+    for variant in sweep.variants:
+        if variant.same_as is not None and (variant.same_as not in names or repeated(sweep, variant).same_as):
+            problems.append(f"variant {variant.name!r}: same_as = {variant.same_as!r}: must be a variant with changes")
+        elif variant.same_as is not None and (variant.changes or variant.levels):
+            problems.append(f"variant {variant.name!r}: same_as: a control has no changes or levels of its own")
+    return [*problems, *_design_problems(sweep), *_contrast_problems(sweep)]
+
+
+def _design_problems(sweep: Sweep) -> list[str]:
+    """What is wrong with the levels of a factorial design, which has each combination once."""
+    designed = [variant for variant in sweep.variants if variant.levels]
+    factors = list(designed[0].levels) if designed else []
+    for variant in designed:
+        if set(variant.levels) != set(factors):
+            return [f"variant {variant.name!r}: levels: must be of {', '.join(factors)}, as the first variant's"]
+    cells = [tuple(variant.levels[factor] for factor in factors) for variant in designed]
+    levels = [dict.fromkeys(column) for column in zip(*cells, strict=True)]
+    return [
+        f"levels: {cells.count(cell) or 'no'} variants have {' and '.join(cell)}; there must be one"
+        for cell in itertools.product(*levels)
+        if designed and cells.count(cell) != 1
+    ]
+
+
+def _contrast_problems(sweep: Sweep) -> list[str]:
+    """What is wrong with the contrasts."""
+    problems, names = [], [variant.name for variant in sweep.variants]
+    for contrast, weights in sweep.contrasts.items():
+        problems += [
+            f"contrasts[{contrast!r}]: no variant {name!r}; {did_you_mean(str(name), names)}"
+            for name in weights
+            if name not in names
+        ]
+        if not all(map(_is_number, weights.values())) or not any(weights.values()) or abs(sum(weights.values())) > 1e-6:
+            problems.append(f"contrasts[{contrast!r}] = {dict(weights)!r}: must be weights, not all 0, that sum to 0")
     return problems
+
+
+def _metric_problems(sweep: Sweep, experiments: Sequence[ExperimentConfig]) -> list[str]:
+    """What is wrong with the primary metric and the margins."""
+    custom = [{address.rpartition(":")[2] for address in config.decode.metrics} for config in experiments]
+    known = [*METRICS, *sorted(set.intersection(*custom) if custom else ())]
+    named = {f"margin[{name!r}]": name for name in margins(sweep)} | {"primary": sweep.primary}
+    problems = [
+        f"{place} = {name!r}: must be a metric of all variants: {', '.join(known)} (decode.metrics adds others)"
+        for place, name in named.items()
+        if name is not None and name not in known
+    ]
+    if not all(_is_number(margin) and margin > 0 for margin in margins(sweep).values()):
+        problems.append(f"margin = {sweep.margin!r}: must be positive")
+    if None in margins(sweep):
+        problems.append(f"margin = {sweep.margin!r}: is of the primary metric; give primary, or {{'bleu': 0.5}}")
+    return problems
+
+
+def _weights_problems(sweep: Sweep, config: ExperimentConfig) -> list[str]:
+    """A variant whose checkpoints are not those that are to be evaluated."""
+    train = config.train
+    if sweep.weights == "best" and train.keep_best == 0:
+        return ["weights = 'best' and train.keep_best = 0: the best checkpoint is not kept"]
+    if sweep.weights == "averaged" and train.keep_latest == 1:
+        return ["weights = 'averaged' and train.keep_latest = 1: the newest train.keep_latest are averaged"]
+    return []
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _repeats(items: Sequence[Any]) -> bool:
@@ -130,7 +205,7 @@ def _variant_problems(variant: Variant) -> list[str]:
     for key, value in variant.published.items():
         if key not in PUBLISHED:
             problems.append(f"published[{key!r}]: no report shows it; there are: {', '.join(PUBLISHED)}")
-        elif isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        elif not _is_number(value):
             problems.append(f"published[{key!r}] = {value!r}: must be a finite number")
     if isinstance(variant.unverified, str) or not set(variant.unverified) <= set(variant.published):
         problems.append(f"unverified = {variant.unverified!r}: must be a list of keys of published")
@@ -173,15 +248,17 @@ def _vary_problems(sweep: Sweep, base: ExperimentConfig) -> list[str]:
     return fixed or [f"vary has 'split': {line}" for line in problems_of(seeded, base, sweep.vary or (), 0)]
 
 
-def _twins(experiments: Mapping[str, ExperimentConfig]) -> list[str]:
+def _twins(sweep: Sweep, experiments: Mapping[str, ExperimentConfig]) -> list[str]:
     """Variants that would train the same runs: the options that have an effect are the same."""
+    experiments = {variant.name: experiments[variant.name] for variant in sweep.variants if variant.same_as is None}
     by_config: dict[str, list[str]] = {}
     options = list(schema.options(ExperimentConfig))
     for name, config in experiments.items():
         values = [schema.value_at(config, option.path) if option.has_effect(config) else None for option in options]
         by_config.setdefault(repr(values), []).append(name)
     return [
-        f"variants {' and '.join(map(repr, names))}: all that has an effect is the same in them; leave one out"
+        f"variants {' and '.join(map(repr, names))}: all that has an effect is the same in them; leave one out "
+        "(a control repeats a variant with Variant(name, same_as=...))"
         for names in by_config.values()
         if len(names) > 1
     ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.errors import BadInput
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -37,6 +38,9 @@ class Variant:
     published: Mapping[str, float] = dataclasses.field(default_factory=dict)
     baseline: str | None = None  # the variant it is compared with; none = the sweep's baseline
     unverified: Sequence[str] = ()  # the names of published scores that nobody has compared with their source
+    # A control (A/A): it has no changes of its own and repeats this variant with other random seeds.
+    same_as: str | None = None
+    levels: Mapping[str, str] = dataclasses.field(default_factory=dict)  # factor -> level, in a factorial design
 
     @property
     def slug(self) -> str:
@@ -54,7 +58,7 @@ class Sweep:
     variants: Sequence[Variant]
     seeds: int | Sequence[int] = 3  # n = 0 .. n-1
     tests: Sequence[str] = ("test",)  # the splits that every run is evaluated on, the main one first
-    baseline: str = "base"
+    baseline: str | None = None  # none = the variant called "base", or else the first
     notes: Sequence[str] = ()  # limitations that the report must state
     analyses: Mapping[str, str] = dataclasses.field(default_factory=dict)  # name -> "path/to/file.py:function"
     tune: Sequence[float] | None = None  # factors of the learning rate that are tried for each variant: (0.5, 1, 2)
@@ -62,18 +66,56 @@ class Sweep:
     # What differs between seeds: "initialization" (and dropout), "order" (of the training pairs), "split" (which pairs
     # are for training and which for validation); none = initialization and order.
     vary: Sequence[str] | None = None
+    # The metric that answers the question, on the first of `tests`: "bleu", "perplexity", "exact_match", "chrf",
+    # "paper_bleu", or the name of one in decode.metrics.
+    primary: str | None = None
+    # name -> weight of each variant, which sum to 0: {"rotary helps": {"rotary": 1, "sinusoidal": -1}}
+    contrasts: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    # The largest difference that does not matter, of the primary metric or by metric: {"bleu": 0.5}; of perplexity
+    # relative: 0.02 is 2 %.
+    margin: float | Mapping[str, float] | None = None
+    # What is evaluated: "latest", "best" (by train.best_metric), or "averaged": the last train.keep_latest checkpoints,
+    # as in the paper.
+    weights: str = "latest"
 
 
-def grid(axes: Mapping[str, Sequence[Any]], group: str = "") -> list[Variant]:
+def grid(axes: Mapping[str, Sequence[Any] | Mapping[str, Mapping[str, Any]]], group: str = "") -> list[Variant]:
     """A variant for every combination: grid({"model.num_heads": [1, 2], "model.d_k": [8, 16]}) has four,
-    "num_heads=1 d_k=8" and so on."""
+    "num_heads=1 d_k=8" and so on.
+
+    An axis may also be a factor with named levels, each with its changes. Reports then have main effects and
+    interactions: grid({"depth": {"2": {}, "4": {"model.num_encoder_layers": 4, "model.num_decoder_layers": 4}},
+    "positions": {"sinusoidal": {}, "rotary": {"model.positions": "rotary"}}}).
+    """
     ends = collections.Counter(path.rpartition(".")[2] for path in axes)
-    short = {path: path if ends[end := path.rpartition(".")[2]] > 1 else end for path in axes}
-    combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    return [
-        Variant(" ".join(f"{short[path]}={value}" for path, value in changes.items()), changes, group)
-        for changes in combinations
+    names = [path if ends[end := path.rpartition(".")[2]] > 1 else end for path in axes]
+    is_design = any(isinstance(values, Mapping) for values in axes.values())
+    levels_by_axis = [
+        values if isinstance(values, Mapping) else {str(value): {path: value} for value in values}
+        for path, values in axes.items()
     ]
+    variants = []
+    for combination in itertools.product(*(levels.items() for levels in levels_by_axis)):
+        levels = {name: str(level) for name, (level, _) in zip(names, combination, strict=True)}
+        paths = [path for _, changes in combination for path in changes]
+        if twice := [path for path, count in collections.Counter(paths).items() if count > 1]:
+            raise BadInput(f"grid: two factors change {', '.join(twice)}")
+        changes = {path: value for _, changes in combination for path, value in changes.items()}
+        name = " ".join(f"{factor}={level}" for factor, level in levels.items())
+        variants.append(Variant(name, changes, group, levels=levels if is_design else {}))
+    return variants
+
+
+def repeated(sweep: Sweep, variant: Variant) -> Variant:
+    """The variant whose changes it has: of a control the one that it repeats, of any other itself."""
+    return next((other for other in sweep.variants if other.name == variant.same_as), variant)
+
+
+def margins(sweep: Sweep) -> Mapping[Any, float]:
+    """The margins by metric; one that is alone is of the primary metric."""
+    if isinstance(sweep.margin, Mapping):
+        return sweep.margin
+    return {} if sweep.margin is None else {sweep.primary: sweep.margin}
 
 
 def base_values(sweep: Sweep, overrides: Sequence[tuple[str, str]] = ()) -> tuple[dict[str, Any], list[str]]:

@@ -185,7 +185,10 @@ def differences(stored: ResolvedSweep, wanted: ResolvedSweep) -> list[str]:
     old, new = _fixed(stored), _fixed(wanted)
     changed = [f"{name}: {old[name]} there, {new[name]} here" for name in old if name in new and old[name] != new[name]]
     removed = [name for name in stored.experiments if name not in wanted.experiments]
-    return changed + [f"variant {name!r}: there, but not here (use --only to leave it out)" for name in removed]
+    changed += [f"variant {name!r}: there, but not here (use --only to leave it out)" for name in removed]
+    return changed + [
+        f"{name}: there, but not here" for name in old if name.startswith("contrast ") and name not in new
+    ]
 
 
 def _fixed(definition: ResolvedSweep) -> dict[str, Any]:
@@ -196,10 +199,14 @@ def _fixed(definition: ResolvedSweep) -> dict[str, Any]:
         "scale": definition.scale,
         "tune": spec.tune_text(definition.tune),
         "vary": ", ".join(definition.vary),
+        **{name: getattr(definition.sweep, name) for name in ("primary", "margin", "weights")},
+        **{f"contrast {name!r}": dict(weights) for name, weights in definition.sweep.contrasts.items()},
         **{f"analysis {name!r}": address for name, address in definition.sweep.analyses.items()},
         **{f"base: {path}": schema.value_at(definition.base, path) for path in options},
         **{
             f"variant {variant.name!r}": json.loads(json.dumps(dict(variant.changes), default=str))
             for variant in definition.sweep.variants
         },
+        **{f"variant {variant.name!r}: same_as": variant.same_as for variant in definition.sweep.variants},
+        **{f"variant {variant.name!r}: levels": dict(variant.levels) for variant in definition.sweep.variants},
     }

@@ -17,6 +17,8 @@ from transformer_jax.files.atomic import explained, write_json, write_record
 from transformer_jax.files.progress import tell
 from transformer_jax.model.size import training_flops
 from transformer_jax.processes.compilation import CompileWatch
+from transformer_jax.runs.checkpoint import regular
+from transformer_jax.runs.export import SavedWeights, write_export
 from transformer_jax.runs.folder import RunFolder, identifying_versions, numerics
 from transformer_jax.runs.metrics import is_validation, read_metrics
 from transformer_jax.runs.records import IDENTITY, difference, translations
@@ -31,10 +33,12 @@ from transformer_jax.update.optimizer import peak_rate
 
 def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: CompileWatch) -> None:
     """Evaluates a trained run, as far as that is not done yet, and analyses it; writes result.json last."""
-    model = load_run(run.path)
+    model = evaluated(run, definition.sweep.weights)
     config = run.folder.load_config()  # with the actual sizes of the vocabularies
     test_sets = {split: split_of(run.path, config, split) for split in run.tests}
-    tests = {split: measured_on(run, model, test_set) for split, test_set in test_sets.items()}
+    tests = {
+        split: measured_on(run, model, test_set, definition.sweep.weights) for split, test_set in test_sets.items()
+    }
     for name in run.analyses:
         found = analyse(model, config, test_sets, name, definition.sweep.analyses[name])
         with explained(run.path):
@@ -46,7 +50,7 @@ def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: Compi
         "config_digest": digest(run.experiment),
         "parameters": count(model.params),
         "learning_rate": peak_rate(config.optimizer, config.model.base_d_model),
-        **training(run, config),
+        **training(run, config, model.steps[0] if definition.sweep.weights == "best" else None),
         "tests": tests,
         "code": provenance.digests(definition, run),
         "versions": identifying_versions(),
@@ -59,13 +63,23 @@ def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: Compi
     report_to_tracker(run, definition, config, result)
 
 
-def measured_on(run: SweepRun, model: Run, test_set: TestSet) -> dict[str, Any]:
+def evaluated(run: SweepRun, weights: str) -> Run:
+    """The model with the weights that the sweep evaluates."""
+    if weights == "averaged":
+        saved = SavedWeights(run.folder)
+        train = saved.config.train
+        steps = regular(sorted(run.folder.saved_steps()), train.checkpoint_every)[-train.keep_latest :]
+        write_export(run.folder.averaged, saved.average(steps), steps, run.folder, replace=True)
+    return load_run(run.path, weights)
+
+
+def measured_on(run: SweepRun, model: Run, test_set: TestSet, weights: str) -> dict[str, Any]:
     """The scores on a split; it is translated now unless the same weights were evaluated in the same way before."""
-    directory, name = run.path / "translations", f"{test_set.file_name}.latest"
+    directory, name = run.path / "translations", f"{test_set.file_name}.{weights}"
     record = read_json(directory / f"{name}.json")
     wanted = identity(model, model.config.decode, test_set)
     if record is None or difference(record, wanted) or translations(directory / f"{name}.json", record) is None:
-        evaluation = evaluate_run(model, model.config.decode, test_set)
+        evaluation = evaluate_run(model, model.config.decode, test_set, weights)
         evaluation.save(directory, name)
         record = evaluation.record
     return {
@@ -89,8 +103,8 @@ def analyse(model: Run, config: ExperimentConfig, tests: dict[str, TestSet], nam
     return dict(found)
 
 
-def training(run: SweepRun, config: ExperimentConfig) -> dict[str, Any]:
-    """What metrics.jsonl says about the whole training."""
+def training(run: SweepRun, config: ExperimentConfig, at_step: int | None = None) -> dict[str, Any]:
+    """What metrics.jsonl says about the whole training; the validation is the one at this step, or the last."""
     lines = read_metrics(run.folder.metrics)
     logged = [line for line in lines if "seconds" in line]
     if not logged:
@@ -99,7 +113,8 @@ def training(run: SweepRun, config: ExperimentConfig) -> dict[str, Any]:
     lengths = (round(tokens / pairs.pairs) for tokens in (pairs.source_tokens, pairs.target_tokens))
     source_tokens = sum(line["source_tokens_per_second"] * line["seconds"] for line in logged)
     target_tokens = logged[-1]["target_tokens"]
-    last: Mapping[str, Any] = next((line for line in reversed(lines) if is_validation(line)), {})
+    validations = [line for line in lines if is_validation(line) and at_step in (None, line["step"])]
+    last: Mapping[str, Any] = validations[-1] if validations else {}
     names = ("valid_loss", "valid_perplexity", "valid_accuracy", "bleu", "exact_match")
     return {
         "steps": lines[-1]["step"],

@@ -12,6 +12,7 @@ import fnmatch
 import functools
 import inspect
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from transformer_jax.errors import BadInput, did_you_mean
 from transformer_jax.model import size
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.sweeps.checks import validate
-from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, seeded
+from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, margins, repeated, seeded
 from transformer_jax.update.optimizer import peak_rate
 
 FORMAT = 1
@@ -64,6 +65,8 @@ class ResolvedSweep:
 
     def experiment(self, variant: str, seed: int, factor: float = 1.0) -> ExperimentConfig:
         """The config of one run; `factor` multiplies the peak learning rate."""
+        if self.variant(variant).same_as is not None:  # a control, whose random numbers are no other run's
+            seed = zlib.crc32(f"{variant}, seed {seed}".encode())
         config = seeded(self.experiments[variant], self.vary, seed)
         if factor == 1.0:
             return config
@@ -149,7 +152,14 @@ def parse(path: str, scale: str | None = None) -> tuple[Sweep, str | None]:
 def resolve(
     sweep: Sweep, file: str, scale: str | None = None, overrides: Sequence[tuple[str, str]] = ()
 ) -> ResolvedSweep:
-    """The configs of a valid sweep."""
+    """The configs of a valid sweep, and its defaults that depend on others."""
+    names = [variant.name for variant in sweep.variants]
+    sweep = dataclasses.replace(
+        sweep,
+        baseline=sweep.baseline or ("base" if "base" in names else names[0]),
+        variants=[dataclasses.replace(v, baseline=v.baseline or v.same_as) for v in sweep.variants],
+        margin={str(metric): margin for metric, margin in margins(sweep).items()},
+    )
     base = from_config_dict(base_values(sweep, overrides)[0])
     values = dataclasses.asdict(base)
     varied = sweep.vary or (["initialization", "order"] if base.data.order_seed is None else ["initialization"])
@@ -159,7 +169,10 @@ def resolve(
         scale,
         seeds=tuple(range(sweep.seeds)) if isinstance(sweep.seeds, int) else tuple(sweep.seeds),
         base=base,
-        experiments={variant.name: from_config_dict(changed(values, variant.changes)) for variant in sweep.variants},
+        experiments={
+            variant.name: from_config_dict(changed(values, repeated(sweep, variant).changes))
+            for variant in sweep.variants
+        },
         tune=None if sweep.tune is None else tuple(sweep.tune),
         vary=tuple(source for source in SOURCES if source in varied),
         overrides=tuple(overrides),
