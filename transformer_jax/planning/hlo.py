@@ -233,15 +233,34 @@ def product_flops(product: Instruction, computation: Computation) -> float:
         raise UnknownHlo(f"the kernel {product.kernel!r} may multiply matrices, which cannot be counted")
     if product.kind not in ("dot", "convolution"):
         return 0.0
-    size = math.prod(product.arrays[0].shape)
-    right = computation[product.operands[1]].arrays[0].shape
+    left, right = (computation[name].arrays[0].shape for name in product.operands[:2])
     if product.kind == "dot":
         summed = _numbers(product.attribute(r"rhs_contracting_dims=\{([\d,]*)\}"))
-        return 2.0 * size * math.prod(right[axis] for axis in summed)
-    labels = product.attribute(r"dim_labels=\w+_(\w+)->")
-    dilated = product.attribute(r"lhs_dilate=([\dx]+)") or "1"  # above 1 it is a batch of products
-    batch = math.prod(map(int, dilated.split("x")))
-    return 2.0 * size * math.prod(right) / right[labels.index("o")] / batch
+        return 2.0 * math.prod(product.arrays[0].shape) * math.prod(right[axis] for axis in summed)
+    return 2.0 * _convolution_terms(product, left, right)
+
+
+def _convolution_terms(product: Instruction, left: tuple[int, ...], right: tuple[int, ...]) -> int:
+    """The multiplications of a convolution, without those of padding and of the gaps of dilated operands.
+
+    TPUs compute products with batch axes as convolutions over these axes, most of which would be padding and gaps.
+    """
+    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", product.text)
+    if not labels:
+        raise UnknownHlo(f"a convolution without labels of its axes: {product.text[:80]}")
+    sizes = [dict(zip(axes, shape, strict=False)) for axes, shape in zip(labels.groups(), (left, right), strict=False)]
+    result = dict(zip(labels[3], product.arrays[0].shape, strict=False))
+    window = dict(each.split("=") for each in product.attribute(r"window=\{([^}]*)\}").split())
+    terms = result["b"] * result["f"] * sizes[1]["i"]
+    for axis in filter(str.isdigit, labels[1]):
+        stride, dilation, gap, (low, *_) = (
+            [int(n) for n in window[name].split("x")[int(axis)].split("_")] if name in window else [default]
+            for name, default in (("stride", 1), ("rhs_dilate", 1), ("lhs_dilate", 1), ("pad", 0))
+        )
+        outputs, taps = np.arange(result[axis])[:, None], np.arange(sizes[1][axis])
+        places = outputs * stride[0] - low + taps * dilation[0]
+        terms *= int(np.sum((places >= 0) & (places <= (sizes[0][axis] - 1) * gap[0]) & (places % gap[0] == 0)))
+    return terms
 
 
 def parse_instruction(line: str) -> Instruction | None:
