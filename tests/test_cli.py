@@ -161,12 +161,6 @@ def test_output_to_a_full_disk_is_a_failure():
     assert done.returncode == 1 and done.stderr.startswith("failed: ") and done.stderr.count("\n") == 1
 
 
-def test_closed_streams(tmp_path):
-    """What is opened next does not get their numbers."""
-    done = shell("inspect --config=missing.py <&- >&- 2>&-")
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
-
-
 @pytest.mark.parametrize("encoding", ["ascii", "utf-16"])
 def test_output_is_utf_8_whatever_the_locale(encoding, monkeypatch):
     written, text = io.BytesIO(), "été 🦜 \u2028"

@@ -13,8 +13,6 @@ from transformer_jax.errors import ConfigError
     [
         ({"corpus": "copy", "source": ("a.en",)}, "corpus = copy and source = a.en"),
         ({"source": ("a", "b"), "target": ("c",)}, "source = a, b and target = c: "),
-        ({"split_seed": 1, "valid_source": ("a",)}, "split_seed = 1 and valid_source = a"),
-        ({"split_seed": 1, "valid_size": 0}, "and valid_size = 0"),
         ({"target_tokenizer_file": "x.model"}, "target_tokenizer_file = x.model and tokenizer_file = none"),
     ],
 )

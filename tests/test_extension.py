@@ -63,16 +63,6 @@ def test_modules_beside_a_custom_file_can_be_imported_but_take_no_name_of_an_ins
     assert load_object("mine.py:value") == 3
 
 
-def test_a_module_of_the_same_name_from_another_custom_folder_is_an_error(mine):
-    for number, folder in enumerate((mine.parent / "one", mine.parent / "two")):
-        folder.mkdir()
-        (folder / "twin_helper.py").write_text(f"def value():\n    return {number}\n")
-        (folder / "mine.py").write_text("from twin_helper import value\n")
-    assert load_object("one/mine.py:value")() == 0
-    with pytest.raises(BadInput, match="imports twin_helper"):
-        load_object("two/mine.py:value")
-
-
 DEFINING = """
 import math
 SIZE = 3

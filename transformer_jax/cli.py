@@ -45,10 +45,12 @@ LESS_MEMORY = "reduce data.tokens_per_batch, increase train.accumulate, or use a
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs one command and returns its exit status; reports errors on stderr."""
-    prepare_streams()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # UTF-8 whatever the locale, as in all files
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         status = _run(sys.argv[1:] if arguments is None else arguments)
-        sys.stdout.flush()
+        print(end="", flush=True)
         return status
     except BadInput as problem:
         if isinstance(problem, UserCodeError):
@@ -84,23 +86,6 @@ def main(arguments: list[str] | None = None) -> int:
 def _is_of_backends(error: Exception) -> bool:
     """Whether JAX raised this error because a backend could not be initialized."""
     return traceback.extract_tb(error.__traceback__)[-1].filename.endswith("xla_bridge.py")
-
-
-def prepare_streams() -> None:
-    """Opens /dev/null in place of closed standard streams, and prints in UTF-8 whatever the locale, as in all files.
-
-    Otherwise the next file that is opened gets the number of the closed stream, and what a library prints is written
-    into it.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115
-        elif number and isinstance(stream := getattr(sys, name), io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def _report(*lines: str) -> None:

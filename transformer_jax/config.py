@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
 
+# Options of earlier versions, which files of runs have. Only where they are set they matter; data.adapt is in others.
+GONE = {"data": ("adapt", "split_seed"), "optimizer": ("arguments",)}
 # With fewer validations, less than five are in the last fifth of a run.
 FEWEST_VALIDATIONS = 20
 SMOOTHING = Condition(
@@ -228,11 +230,10 @@ def default_config() -> ConfigDict:
 def from_config_dict(values: ConfigDict | Mapping[str, Any]) -> ExperimentConfig:
     """The validated experiment with these values, or a `ConfigError` with all problems."""
     nested = dict(values.to_dict() if hasattr(values, "to_dict") else values)
-    # Every file of version 1.0.0 has these two options. What data.adapt changed is in the other options.
-    for group_name, gone in (("data", "adapt"), ("optimizer", "arguments")):
-        inner = nested.get(group_name)
-        if isinstance(inner, Mapping) and (gone == "adapt" or not inner.get(gone)):
-            nested[group_name] = {name: value for name, value in inner.items() if name != gone}
+    for group_name, names in GONE.items():
+        if isinstance(inner := nested.get(group_name), Mapping):
+            gone = {name for name in names if name == "adapt" or not inner.get(name)}
+            nested[group_name] = {name: value for name, value in inner.items() if name not in gone}
     return schema.build(ExperimentConfig, nested)
 
 

@@ -176,7 +176,6 @@ class DataConfig(Section, affects="data"):
     )
     num_shapes: int = option(8, "most batch shapes of buckets; each is compiled once", at_least=1, affects="result")
     seed: int = option(0, "random seed of the held-out pairs and of the order of the others", **SEED)
-    split_seed: int | None = option(None, "seed that chooses validation pairs; none = that of the test pairs", **SEED)
     order_seed: int | None = option(None, "seed of the training order; none = data.seed", **SEED, affects="result")
 
     @property
@@ -199,8 +198,5 @@ class DataConfig(Section, affects="data"):
             source, target = getattr(self, f"{name}source"), getattr(self, f"{name}target")
             if source and target and len(source) != len(target):
                 yield self.clash(f"{name}source", f"{name}target", hint="must be as many files")
-        if self.split_seed is not None and self.corpus not in TASKS and (self.valid_source or not self.valid_size):
-            hint = "chooses validation pairs among the training text, but none are from there"
-            yield self.clash("split_seed", "valid_source", "valid_size", hint=hint)
         if self.target_tokenizer_file and not self.tokenizer_file:
             yield self.clash("target_tokenizer_file", "tokenizer_file", hint="needs both")

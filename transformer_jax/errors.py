@@ -6,10 +6,6 @@ from collections.abc import Iterable, Sequence
 
 # The exit status of a command that was stopped and has saved its work (EX_TEMPFAIL of sysexits.h).
 EXIT_UNFINISHED = 75
-
-# The exit status of a command that was stopped and has saved its work (EX_TEMPFAIL of sysexits.h).
-EXIT_UNFINISHED = 75
-
 # How Python represents a byte of an argument or file name that is not UTF-8.
 STRAY_BYTE = re.compile("[\udc80-\udcff]")
 

@@ -19,8 +19,6 @@ from transformer_jax.errors import BadInput, did_you_mean
 
 # A list of this name in a custom file names other files on which it depends, such as word lists or modules.
 FILES = "FILES"
-# Where custom files were loaded from.
-_custom_folders: set[Path] = set()
 
 
 class UserCodeError(BadInput):
@@ -85,20 +83,9 @@ def module_once(path: str) -> ModuleType:
 @functools.cache
 def _module_at(path: str, place: Path, content: bytes) -> ModuleType:
     """A custom file may import modules beside it. Installed packages of the same name take precedence."""
-    folder = place.parent
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-    _custom_folders.add(folder)
-    module = load_module(path)
-    for value in vars(module).values():
-        # Python loads one module per name: one beside another custom file could be imported in place of this file's.
-        name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-        beside, loaded = folder / f"{name}.py", getattr(sys.modules.get(str(name)), "__file__", None)
-        if loaded is None or not beside.is_file() or Path(loaded).parent not in _custom_folders - {folder}:
-            continue
-        if Path(loaded).read_bytes() != beside.read_bytes():
-            raise BadInput(f"{path}: imports {name}, but another custom file has loaded {loaded}; rename {beside}")
-    return module
+    if str(place.parent) not in sys.path:
+        sys.path.append(str(place.parent))
+    return load_module(path)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -63,35 +63,6 @@ def test_held_out_pairs_are_nowhere_in_train_even_when_they_come_twice(tmp_path)
     assert facts["read"] == facts["pairs"] + facts["held_out"] == 3 * len(PAIRS)
 
 
-@pytest.mark.parametrize("corpus", ["files", "grammar"])
-def test_another_split_has_other_validation_pairs_and_the_same_test_pairs(tmp_path, corpus):
-    task = TaskConfig(train_size=200, valid_size=30, test_size=20)
-    own = {} if corpus == "files" else {"source": (), "target": (), "corpus": corpus, "task": task}
-
-    def prepared(name, **changes):
-        made = prepare(experiment(tmp_path, tokenizer="words", **own, **changes), tmp_path / name)
-        splits = {split: list(zip(*made.texts(split), strict=True)) for split in ("valid", "test")}
-        return {"train": decoded(made, "train"), **splits}
-
-    before, one, two = prepared("before"), prepared("one", split_seed=1), prepared("two", split_seed=2)
-    assert before["test"] == one["test"] == two["test"]
-    for splits in (one, two):
-        assert len(splits["valid"]) == len(before["valid"]) and len(splits["train"]) == len(before["train"])
-        assert not set(splits["train"]) & {*splits["valid"], *splits["test"]}
-    assert len({frozenset(splits["valid"]) for splits in (before, one, two)}) == 3
-    if corpus == "files":
-        assert all(set().union(*splits.values()) == set(PAIRS) for splits in (before, one, two))
-    with pytest.raises(BadInput, match="split_seed"):
-        prepared("before", split_seed=1)
-
-
-def test_a_split_of_a_corpus_that_has_one_is_refused(tmp_path):
-    (tmp_path / "mine.py").write_text("def pairs(split):\n    yield split, split\n")
-    config = ExperimentConfig(data=DataConfig(corpus=f"{tmp_path}/mine.py:pairs", tokenizer="words", split_seed=1))
-    with pytest.raises(BadInput, match="split_seed"):
-        prepare(config, tmp_path / "data")
-
-
 def test_at_most_a_tenth_is_held_out(tmp_path, capsys):
     config = experiment(tmp_path, PAIRS[:25], tokenizer="words", valid_size=1000, test_size=0)
     prepared = prepare(config, tmp_path / "data")

@@ -10,7 +10,6 @@ from transformer_jax.report import table
 from transformer_jax.sweeps import Variant
 from transformer_jax.sweeps.checks import PUBLISHED
 
-FILES = {**BASE, "data": {"source": ("a.en",), "target": ("a.de",), "valid_source": ("b.tsv",)}}
 WIDE = {"model.d_ff": 64}
 SHORT = {**BASE, "train": {"steps": 1}}
 
@@ -80,7 +79,7 @@ def test_all_that_is_wrong_is_reported_at_once():
         ([Variant("a", {"model.gated_width": "two_thirds"})], {}, "model.gated_width has no effect"),
         ([Variant("a")], {}, "variants 'base' and 'a'"),
         ([Variant("a", {"model.parts.positions": Variant})], {}, "model.parts.positions"),
-        ([Variant("a", {"data.split_seed": 1})], {}, "data.split_seed: a variant cannot"),
+        ([Variant("a", {"data.order_seed": 1})], {}, "data.order_seed: a variant cannot"),
         ([], {"margin": 0.5}, "give primary"),
         ([Variant("again", same_as="bse")], {}, "same_as = 'bse'"),
         ([Variant("again", same_as="base"), Variant("more", same_as="again")], {}, "same_as = 'again'"),
@@ -90,8 +89,6 @@ def test_all_that_is_wrong_is_reported_at_once():
         ([Variant("a", FOUR.changes, levels={"h": "4"}), Variant("b", WIDE, levels={"h": "4"})], {}, "2 variants"),
         ([], {"vary": ["dropout"]}, "vary"),
         ([], {"vary": ["order"], "overrides": [("data.order_seed", "1")]}, "data.order_seed = 1"),
-        ([], {"vary": ["split"], "overrides": [("data.directory", "prepared")]}, "data.directory = prepared"),
-        ([], {"vary": ["split"], "base": FILES}, "split_seed"),
     ],
 )
 def test_what_would_answer_nothing_is_named_in_a_line(variants, changes, option):

@@ -55,16 +55,13 @@ def test_the_seeds_set_what_varies_and_nothing_else(vary, tmp_path):
     definition = defined(vary=vary, seeds=[0, 4], overrides=[("seed", "7"), ("data.task.seed", "3")])
     folder = SweepFolder(tmp_path)
     folder.save(definition)
-    named = vary or ["initialization", "order"]
-    wanted = {source: [0, 4] for source in named}
+    wanted = {source: [0, 4] for source in vary or SOURCES}
     for resolved in (definition, folder.load()):
         runs = [resolved.experiment("base", seed) for seed in (0, 4)]
         assert [run.seed for run in runs] == wanted.get("initialization", [7, 7])
         assert [run.data.order_seed for run in runs] == wanted.get("order", [None, None])
-        assert [run.data.split_seed for run in runs] == wanted.get("split", [None, None])
         assert {run.data.task.seed for run in runs} == {3}
-    places = {folder.data(run.experiment) for run in folder.runs(definition)}
-    assert len(places) == (2 if "split" in named else 1)
+    assert len({folder.data(run.experiment) for run in folder.runs(definition)}) == 1
 
 
 def test_a_base_with_an_order_keeps_it_for_all_seeds(tmp_path):

@@ -33,7 +33,6 @@ from transformer_jax.data.prepared import (
     write_arrays,
 )
 from transformer_jax.data.tokenizer import SymbolKind, Tokenizer, load_tokenizer, train_sentencepiece, train_symbols
-from transformer_jax.data_config import TASKS
 from transformer_jax.errors import BadInput
 from transformer_jax.files import atomic, paths
 from transformer_jax.files.lines import listed
@@ -47,7 +46,7 @@ LARGEST_SHARE_HELD_OUT = 10  # a split that is held out is at most one tenth of 
 # Recorded in every recipe, although they matter only where pairs are held out.
 HELD_OUT = ("data.valid_size", "data.test_size")
 # Recorded only where they are not the default: a corpus that was prepared before they existed is still used.
-LATER = ("data.split_seed", "data.hard_vocab_limit")
+LATER = ("data.hard_vocab_limit",)
 # What is in `NAME.partial`: the cleaned text, and the prepared data.
 SCRATCH, WHOLE = "scratch", "data"
 EXAMPLES_KEPT = 5
@@ -161,33 +160,19 @@ def read_corpus(corpus: Corpus, data: DataConfig, text: Text) -> dict[str, dict[
     """
     sizes = {"valid": data.valid_size, "test": data.test_size}
     wanted = {split: size for split, size in sizes.items() if split not in corpus.splits and size}
-    if data.split_seed is not None and "valid" in corpus.splits and data.corpus not in TASKS:
-        raise BadInput(
-            f"data.split_seed = {data.split_seed} chooses validation pairs among the training text, but "
-            f"{data.corpus} has validation pairs of its own"
-        )
-    total = sum(wanted.values())
-    held_out = HeldOut(data.seed, total, corpus.never_held_out)
-    redraws = data.split_seed is not None and "valid" in wanted
-    redrawn = HeldOut(data.split_seed or 0, total if redraws else 0, corpus.never_held_out)
-
-    splits = {split: _read_split(corpus, split, data, text, (held_out, redrawn)) for split in corpus.splits}
+    held_out = HeldOut(data.seed, sum(wanted.values()), corpus.never_held_out)
+    splits = {split: _read_split(corpus, split, data, text, held_out) for split in corpus.splits}
     train = splits["train"]
     largest = train["pairs"] // LARGEST_SHARE_HELD_OUT
-    chosen = {split: held_out.take(min(size, largest)) for split, size in wanted.items()}
-    copies = held_out.copies
-    if redraws:  # other validation pairs, and the same for testing
-        others = [pair for pair in redrawn.take(total) if pair not in chosen.get("test", ())]
-        chosen["valid"] = others[: len(chosen["valid"])]
-        copies |= redrawn.copies
-    for split, pairs in chosen.items():
-        if len(pairs) < wanted[split]:
-            tell(f"held out for {split}: {len(pairs)} pairs instead of {wanted[split]}: at most a tenth of the text")
+    for split, size in wanted.items():
+        pairs = held_out.take(min(size, largest))
+        if len(pairs) < size:
+            tell(f"held out for {split}: {len(pairs)} pairs instead of {size}: at most a tenth of the text")
         if pairs:
             text.append(split, pairs)
             splits[split] = {"pairs": len(pairs), "held_out_of": "train"}
             text.held_out.update(pairs)
-    train["held_out"] = sum(copies[pair] for pair in text.held_out)
+    train["held_out"] = sum(held_out.copies[pair] for pair in text.held_out)
     train["pairs"] -= train["held_out"]
     if not train["pairs"]:
         raise BadInput(
@@ -197,8 +182,8 @@ def read_corpus(corpus: Corpus, data: DataConfig, text: Text) -> dict[str, dict[
     return splits
 
 
-def _read_split(corpus: Corpus, split: str, data: DataConfig, text: Text, draws: Sequence[HeldOut]) -> dict[str, Any]:
-    """Writes one split as text. Only the training split is cleaned, and its pairs are offered to the draws."""
+def _read_split(corpus: Corpus, split: str, data: DataConfig, text: Text, held_out: HeldOut) -> dict[str, Any]:
+    """Writes one split as text. Only the training split is cleaned, and its pairs may be held out."""
     rejected: Rejected = {}
     seen: set[int] = set()
     counts: Counter[str] = Counter(read=0, pairs=0)
@@ -207,8 +192,7 @@ def _read_split(corpus: Corpus, split: str, data: DataConfig, text: Text, draws:
         for chunk in corpus.chunks(split, BLOCK):
             if split == "train":
                 pairs = clean(chunk, data.cleaning, rejected, seen)
-                for draw in draws:
-                    draw.offer(pairs)
+                held_out.offer(pairs)
             else:
                 require_readable(chunk)
                 pairs = chunk.pairs

@@ -34,7 +34,7 @@ SymbolKind = Literal["words", "characters", "characters_and_tags", "letters_and_
 
 # Marian's special tokens with our ids of the same meaning; see MarianTokenizer.
 MARIAN_SPECIAL = {"<pad>": BOS, "</s>": EOS, "<unk>": UNK}
-# SentencePiece writes a space as this character, so it cannot distinguish the two in a text.
+# SentencePiece writes a space as this character, and reads the character as a space.
 SPACE_MARK = "\u2581"
 # A text with fewer different characters has an alphabet, and a token for each of its letters.
 LARGE_ALPHABET = 1000
@@ -109,44 +109,16 @@ class SentencePieceTokenizer(Tokenizer):
             self._ours[theirs] = ours
         self._same_ids = special == list(range(len(SPECIAL_PIECES))) and self._processor.unk_id() == UNK
         super().__init__([self._processor.IdToPiece(i) for i in ordinary])
-        self._space_mark_bytes = self._bytes_of(SPACE_MARK)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        encoded = self._processor.EncodeAsIds(list(texts))
-        if not self._same_ids:
-            encoded = [[self._ours[i] for i in ids] for ids in encoded]
-        if UNK not in self._space_mark_bytes:  # that is: if the model can spell bytes
-            for index, text in enumerate(texts):
-                if SPACE_MARK in text:
-                    encoded[index] = self._encode_space_marks(text)
-        return encoded
+        encoded: list[list[int]] = self._processor.EncodeAsIds(list(texts))
+        return encoded if self._same_ids else [[self._ours[i] for i in ids] for ids in encoded]
 
     def decode(self, ids: Iterable[int]) -> str:
         return self._processor.DecodeIds([self._theirs[i] for i in ids if i not in (PAD, BOS, EOS)])
 
     def serialized(self) -> bytes:
         return self._model
-
-    def _encode_space_marks(self, text: str) -> list[int]:
-        """Encodes a text that contains the character which SentencePiece writes for a space.
-
-        Each one is replaced by a character that the model can only spell as bytes, and those bytes by the right ones.
-        """
-        stand_in = next(c for c in map(chr, range(0x10FFFD, 0, -1)) if c not in text and self._spelled_as_bytes(c))
-        stand_in_bytes = self._bytes_of(stand_in)
-        rest = self.encode(text.replace(SPACE_MARK, stand_in))
-        result: list[int] = []
-        while rest:
-            is_stand_in = rest[: len(stand_in_bytes)] == stand_in_bytes
-            result += self._space_mark_bytes if is_stand_in else rest[:1]
-            rest = rest[len(stand_in_bytes) if is_stand_in else 1 :]
-        return result
-
-    def _spelled_as_bytes(self, character: str) -> bool:
-        return self.encode("a" + character)[-4:] == self._bytes_of(character)
-
-    def _bytes_of(self, text: str) -> list[int]:
-        return [self._ours[self._processor.PieceToId(f"<0x{byte:02X}>")] for byte in text.encode()]
 
 
 class MarianTokenizer(Tokenizer):

@@ -14,7 +14,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput, ConfigError, did_you_mean
 from transformer_jax.runs.records import NAMED_WEIGHTS
 from transformer_jax.schema import MAX_SEED
-from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, margins, repeated, seeded
+from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, margins, repeated
 
 # The seed of the runs that tune learning rates: no other run has it, so the rates are not chosen for the luck of one.
 TUNING_SEED = 1_000_000
@@ -22,7 +22,6 @@ TUNING_SEED = 1_000_000
 SET_BY_SWEEP = {
     "seed": "the sweep's seeds set it",
     "data.order_seed": "the sweep's seeds set it, or its base for all",
-    "data.split_seed": "the sweep's seeds set it (vary), or its base for all",
     "data.directory": "the sweep's runs share their prepared data",
 }
 # The figures of a variant in the literature that a report shows or compares.
@@ -238,14 +237,10 @@ def _building_problems(config: ExperimentConfig, is_tuned: bool) -> list[str]:
 
 def _vary_problems(sweep: Sweep, base: ExperimentConfig) -> list[str]:
     """Sources of variance that cannot vary here."""
-    fixed_by = {"order": ["data.order_seed"], "split": ["data.split_seed", "data.directory"]}
-    fixed = [
-        f"vary has {source!r}, and the base sets {option} = {schema.value_at(base, option)}: leave one out"
-        for source in sweep.vary or ()
-        for option in fixed_by.get(source, ())
-        if schema.value_at(base, option) is not None
-    ]
-    return fixed or [f"vary has 'split': {line}" for line in problems_of(seeded, base, sweep.vary or (), 0)]
+    order = base.data.order_seed
+    if order is None or "order" not in (sweep.vary or ()):
+        return []
+    return [f"vary has 'order', and the base sets data.order_seed = {order}: leave one out"]
 
 
 def _twins(sweep: Sweep, experiments: Mapping[str, ExperimentConfig]) -> list[str]:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 SOURCES = {
     "initialization": "the initial parameters and dropout",
     "order": "the order of the training pairs",
-    "split": "which pairs are for training and which for validation",
 }
 
 
@@ -63,8 +62,7 @@ class Sweep:
     analyses: Mapping[str, str] = dataclasses.field(default_factory=dict)  # name -> "path/to/file.py:function"
     tune: Sequence[float] | None = None  # factors of the learning rate that are tried for each variant: (0.5, 1, 2)
     untuned: bool = False  # whether variants with a tuned rate are also trained at their own, for comparison
-    # What differs between seeds: "initialization" (and dropout), "order" (of the training pairs), "split" (which pairs
-    # are for training and which for validation); none = initialization and order.
+    # What differs between seeds: "initialization" (and dropout), "order" (of the training pairs); none = both.
     vary: Sequence[str] | None = None
     # The metric that answers the question, on the first of `tests`: "bleu", "perplexity", "exact_match", "chrf",
     # "paper_bleu", or the name of one in decode.metrics.
@@ -137,6 +135,5 @@ def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 
 def seeded(config: ExperimentConfig, vary: Sequence[str], seed: int) -> ExperimentConfig:
     """The config of the run with that seed. What does not vary is as in the base."""
-    seeds: dict[str, Any] = {f"{source}_seed": seed for source in ("order", "split") if source in vary}
-    data = dataclasses.replace(config.data, **seeds)
+    data = dataclasses.replace(config.data, order_seed=seed) if "order" in vary else config.data
     return dataclasses.replace(config, data=data, seed=seed if "initialization" in vary else config.seed)

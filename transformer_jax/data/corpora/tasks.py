@@ -36,17 +36,15 @@ class TaskCorpus(Corpus):
         sizes = {"train": config.task.train_size, "valid": config.task.valid_size}
         self._sizes = {split: sizes.get(split, config.task.test_size) for split in splits(self._name)}
         self.splits = tuple(split for split, size in self._sizes.items() if size)
-        self._seed, self._split_seed = config.task.seed, config.split_seed
+        self._seed = config.task.seed
         named = ("alphabet", "min_length", "max_length") if self._name in TOY_TASKS else ()
         self._options = {name: getattr(config.task, name) for name in named}
 
     def identity(self) -> dict[str, Any]:
-        split_seed = {} if self._split_seed is None else {"split_seed": self._split_seed}
-        return {"task": self._name, "sizes": self._sizes, "seed": self._seed, **split_seed, **self._options}
+        return {"task": self._name, "sizes": self._sizes, "seed": self._seed, **self._options}
 
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:
-        seed = self._seed if self._split_seed is None or split.startswith("test") else self._split_seed
-        pairs = generate(self._name, split, size=self._sizes[split], seed=seed, **self._options)
+        pairs = generate(self._name, split, size=self._sizes[split], seed=self._seed, **self._options)
         for start in range(0, len(pairs), size):
             yield Chunk(pairs[start : start + size], f"{self._name}/{split}", start + 1)
 
