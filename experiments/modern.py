@@ -66,7 +66,6 @@ CHANGES: dict[str, dict[str, dict[str, Any]]] = {
     "training": {
         "z-loss": {"train.z_loss": 1e-4},  # PaLM's
         "warmup, stable, decay": {"optimizer.schedule": "wsd"},
-        "schedule-free": {"optimizer.name": "schedule_free_adamw", "optimizer.schedule": "constant"},
         "Muon": {"optimizer.name": "muon"},
     },
     "fewer parameters": {"shared layers": {"model.share_layers": True}},

@@ -7,17 +7,11 @@ from transformer_jax.config import ExperimentConfig, from_config_dict, from_json
 from transformer_jax.errors import ConfigError
 from transformer_jax.optimizer_config import OptimizerConfig
 
-AVERAGING = {"name": "schedule_free_adamw", "schedule": "constant"}
-
 
 @pytest.mark.parametrize(
     ("options", "word"),
     [
         ({"warmup_steps": 0}, "warmup_steps"),
-        ({"name": "schedule_free_adamw"}, "constant"),
-        ({**AVERAGING, "beta1": 0.0}, "beta1"),
-        ({**AVERAGING, "groups": (("table", {"name": "adam"}),)}, "schedule-free"),
-        ({"groups": (("table", {"name": "schedule_free_sgd"}),)}, "schedule-free"),
         ({"groups": (("(", {}),)}, "regular expression"),
         ({"groups": (("table", {"weight_decay": -1.0}),)}, "weight_decay"),
         ({"groups": (("table", {"kwargs": 3}),)}, "kwargs"),

@@ -27,9 +27,7 @@ GATE = Condition(lambda config: config.model.is_gated, f"model.activation = {', 
 BUILT_IN_NORM = Condition(lambda config: config.model.parts.norm is None, "model.parts.norm = none")
 
 # The optimizers that muP has learning rates for: their updates are as large for small gradients as for large ones.
-MUP_OPTIMIZERS = (
-    "adam", "adamw", "adamax", "adamaxw", "amsgrad", "nadam", "nadamw", "adabelief", "lion", "schedule_free_adamw",
-)  # fmt: skip
+MUP_OPTIMIZERS = ("adam", "adamw", "adamax", "adamaxw", "amsgrad", "nadam", "nadamw", "adabelief", "lion")
 
 
 @dataclasses.dataclass(frozen=True)

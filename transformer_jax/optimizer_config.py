@@ -11,8 +11,7 @@ from transformer_jax.errors import ConfigError, did_you_mean
 from transformer_jax.schema import PROBABILITY, Address, Condition, Groups, Section, Settings, option
 
 # The optimizers for which beta1, beta2 and epsilon are meant. All others have optax's own defaults, or kwargs.
-ADAM_FAMILY = ("adam", "adamw", "nadam", "nadamw", "amsgrad", "adamax", "adamaxw", "radam", "schedule_free_adamw")
-SCHEDULE_FREE = ("schedule_free_adamw", "schedule_free_sgd")
+ADAM_FAMILY = ("adam", "adamw", "nadam", "nadamw", "amsgrad", "adamax", "adamaxw", "radam")
 # Their learning rates depend on the total number of updates.
 ENDING_WITH_THE_RUN = ("cosine", "linear", "wsd")
 # What a parameter group may set.
@@ -37,8 +36,8 @@ class OptimizerConfig(Section):
 
     name: str = option(
         "adam",
-        "adam; muon, for hidden matrices, and adam for the rest; schedule_free_adamw; any optimizer of optax or "
-        "optax.contrib by its name there; or path/to/file.py:Name",
+        "adam; muon, for hidden matrices, and adam for the rest; any optimizer of optax or optax.contrib by its name "
+        "there; or path/to/file.py:Name",
     )
     beta1: float = option(0.9, "b1 of Adam and its variants", **PROBABILITY, condition=ADAM)
     beta2: float = option(0.98, "b2 of Adam and its variants", **PROBABILITY, condition=ADAM)
@@ -82,10 +81,6 @@ class OptimizerConfig(Section):
     def contradictions(self) -> Iterator[str]:
         if self.warmup_steps == 0 and self.schedule == "inverse_sqrt":
             yield self.clash("warmup_steps", "schedule", hint="there is no rate without a warmup; 1 is the least")
-        if self.name in SCHEDULE_FREE and self.schedule != "constant":
-            yield self.clash("schedule", "name", hint="averages in place of a schedule; use constant")
-        if self.name in SCHEDULE_FREE and self.beta1 == 0:
-            yield self.clash("beta1", "name", hint="takes gradients at beta1 x + (1 - beta1) z; 0.9 is usual")
         for pattern, settings in self.groups:
             yield from (f"groups: {pattern!r}: {problem}" for problem in self._group_problems(settings))
 
@@ -104,8 +99,6 @@ class OptimizerConfig(Section):
             return
         if schema.is_meant_as_address(name) and name != self.name:
             yield f"name = {name}: a custom optimizer can only be optimizer.name"
-        if name != self.name and not {name, self.name}.isdisjoint(SCHEDULE_FREE):
-            yield f"name = {name}, and optimizer.name = {self.name}: all are schedule-free, or none is"
         if name not in (*ADAM_FAMILY, "muon") and (given := {"beta1", "beta2", "epsilon"} & settings.keys()):
             yield f"{min(given)} is for Adam's family; {name} has kwargs"
 

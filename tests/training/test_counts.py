@@ -61,9 +61,6 @@ class Devices:
     def split(self, states):
         return [states] * len(self.skipped)
 
-    def evaluated_params(self, states):
-        return states.params
-
 
 class Lines:
     def __init__(self):

@@ -64,7 +64,7 @@ class SavedWeights:
 
     def _params(self, step: int) -> Any:
         state, _ = self._checkpoints.restore(step, self._wanted)
-        return jax.device_get(state.evaluated_params)
+        return jax.device_get(state.params)
 
     def last_steps(self, count: int) -> list[int]:
         """The newest, but for those where the run was stopped between the others and resumed."""

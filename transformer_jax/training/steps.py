@@ -130,9 +130,6 @@ class CompiledSteps:
         def take(tree: Any, run: int) -> Any:
             return jax.tree.map(lambda leaf: leaf[run], tree)
 
-        def average(state: TrainState) -> Any:
-            return state.evaluated_params
-
         def zeros() -> IntervalSums:
             runs = (len(configs),) if self.is_vmapped else ()
             return jax.tree.map(lambda leaf: jnp.zeros(runs, leaf.dtype), IntervalSums.zero())
@@ -140,7 +137,6 @@ class CompiledSteps:
         self._take = jax.jit(take, out_shardings=of_one)
         self._take_params = jax.jit(take, out_shardings=of_one.params)
         self._join = jax.jit(lambda *each: jax.tree.map(lambda *leaves: jnp.stack(leaves), *each), out_shardings=of_all)
-        self._average = jax.jit(jax.vmap(average) if self.is_vmapped else average, out_shardings=of_all.params)
         self._zero_sums = jax.jit(zeros, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
     def join(self, states: Sequence[TrainState]) -> TrainState:
@@ -162,10 +158,6 @@ class CompiledSteps:
         if not self.is_vmapped:
             return [values]
         return [jax.tree.map(lambda leaf, run=run: leaf[run], values) for run in range(len(self.configs))]
-
-    def evaluated_params(self, states: TrainState) -> Any:
-        """The parameters to evaluate: those of the states, or an average of schedule-free optimizers."""
-        return self._average(states) if self.abstract_state.is_averaged else states.params
 
     def reset_sums(self, states: TrainState) -> TrainState:
         """The states with their interval sums at zero."""

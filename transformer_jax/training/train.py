@@ -344,7 +344,7 @@ class Trainer:
         def is_stopped() -> bool:
             return processes().count == 1 and self.signals.asked is not None
 
-        params = self.compiled.evaluated_params(self.states)
+        params = self.states.params
         sums = self.setup.validation_sums(self.compiled.evaluate, params, is_stopped)
         of_runs = [None] * len(self.runs) if sums is None else self.compiled.fetch(sums)
         for number, run in pending.items():

@@ -20,7 +20,7 @@ from transformer_jax.extension import CustomFunction, file_of, load_function, lo
 from transformer_jax.model.shapes import check_positive
 from transformer_jax.model.transformer import abstract_params
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.optimizer_config import ADAM_FAMILY, ENDING_WITH_THE_RUN, SCHEDULE_FREE, OptimizerConfig
+from transformer_jax.optimizer_config import ADAM_FAMILY, ENDING_WITH_THE_RUN, OptimizerConfig
 from transformer_jax.schema import is_address, is_meant_as_address, with_values
 from transformer_jax.update.sharding import path_name
 
@@ -30,8 +30,6 @@ SCHEDULE_ARGUMENTS = ("peak", "warmup_steps", "steps", "final_fraction", "d_mode
 MOST_UPDATES = 2**31 - 1
 # Muon's parameters: kernels of the stacks, but not embeddings, the output (tied or not) and tables of positions.
 HIDDEN = re.compile(r"(^|/)(encoder|decoder)/(.*/)?kernel$")
-# The arguments of the schedule-free optimizers that concern the average. All others concern its steps.
-AVERAGE_ARGUMENTS = ("b1", "weight_lr_power", "state_dtype")
 
 
 def inverse_sqrt_schedule(d_model: int, warmup_steps: int = 4000, scale: float = 1.0) -> optax.Schedule:
@@ -111,8 +109,6 @@ def make_optimizer(
     optimizer = _by_group(config, schedule)
     if rate_factors is not None:
         optimizer = _with_rate_factors(optimizer, rate_factors)
-    if config.name in SCHEDULE_FREE:
-        optimizer = _averaged(optimizer, config, schedule)
     if config.clip_norm is None:
         return optimizer
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
@@ -142,16 +138,12 @@ def _by_group(config: OptimizerConfig, schedule: optax.Schedule) -> optax.Gradie
 
 
 def _single(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
-    """The optimizer that the config names; for a schedule-free one, its steps."""
+    """The optimizer that the config names."""
     if config.name == "muon":
         return _muon(config, schedule)
-    make, kwargs = _find(config.name), config.kwargs
-    if config.name in SCHEDULE_FREE:
-        kwargs = {name: value for name, value in kwargs.items() if name not in AVERAGE_ARGUMENTS}
-    if config.name == "adam" and _decays(config):
-        make = optax.adamw
+    make = optax.adamw if config.name == "adam" and _decays(config) else _find(config.name)
     adam = {"b1": config.beta1, "b2": config.beta2, "eps": config.epsilon} if config.name in ADAM_FAMILY else {}
-    return _make(config, make, schedule, kwargs, **adam)
+    return _make(config, make, schedule, config.kwargs, **adam)
 
 
 def _weight_decay(config: OptimizerConfig, make: Callable[..., Any]) -> dict[str, Any]:
@@ -213,54 +205,16 @@ def _find(name: str) -> Callable[..., Any]:
     if is_meant_as_address(name):
         custom: Callable[..., Any] = load_object(name)
         return custom
-    if name in SCHEDULE_FREE:
-        return _adamw_step if name == "schedule_free_adamw" else _sgd_step
     makers = {
         key: value
         for key, value in {**vars(optax.contrib), **vars(optax)}.items()
         if inspect.isfunction(value)
-        and not key.startswith(("_", "scale_by_"))
+        and not key.startswith(("_", "scale_by_", "schedule_free"))  # which are evaluated with other weights
         and "learning_rate" in inspect.signature(value).parameters
     }
     if name not in makers:
         raise BadInput(f"optimizer.name = {name!r}: optax has no such optimizer; {did_you_mean(name, makers)}")
     return makers[name]
-
-
-# Schedule-free optimizers (Defazio et al. 2024) take gradients at y, between z, which steps, and its average x. A train
-# state has y as its parameters, and z beside the moments. Runs are evaluated and exported with x.
-
-
-def _adamw_step(learning_rate: Any, b1: Any, b2: Any, eps: Any, weight_decay: Any, mask: Any = None) -> Any:
-    """The step of z, without momentum, in whose place b1 interpolates."""
-    return optax.chain(
-        optax.scale_by_rms(b2, eps, eps_in_sqrt=False, bias_correction=True),
-        optax.add_decayed_weights(weight_decay, mask),
-        optax.scale_by_learning_rate(learning_rate),
-    )
-
-
-def _sgd_step(learning_rate: Any, weight_decay: Any, mask: Any = None) -> Any:
-    return optax.chain(optax.add_decayed_weights(weight_decay, mask), optax.scale_by_learning_rate(learning_rate))
-
-
-def _averaged(
-    steps: optax.GradientTransformation, config: OptimizerConfig, schedule: optax.Schedule
-) -> optax.GradientTransformation:
-    """The schedule-free form of an optimizer that steps without momentum."""
-    average = {name: value for name, value in config.kwargs.items() if name in AVERAGE_ARGUMENTS}
-    options = {"b1": config.beta1} if config.name in ADAM_FAMILY else {}
-    # Optax counts updates from 1 here, and from 0 in the steps.
-    return optax.contrib.schedule_free(steps, lambda count: schedule(count - 1), **options, **average)
-
-
-def average_in(optimizer_state: Any) -> optax.contrib.ScheduleFreeState | None:
-    """The state of a schedule-free optimizer in an optimizer's state."""
-
-    def is_average(node: Any) -> bool:
-        return isinstance(node, optax.contrib.ScheduleFreeState)
-
-    return next(filter(is_average, jax.tree.leaves(optimizer_state, is_leaf=is_average)), None)
 
 
 def mup_rate_factors(model: ModelConfig) -> dict[str, float] | None:

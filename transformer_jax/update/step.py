@@ -25,7 +25,6 @@ from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.schema import with_values
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import LIMITS, LogitLimits, TokenSums, load_loss, sums_of_features, zero_sums
-from transformer_jax.update.optimizer import average_in
 
 Optimizer: TypeAlias = optax.GradientTransformation
 PACKING = ("source_segments", "target_segments", "source_positions", "target_positions")
@@ -92,17 +91,6 @@ class TrainState:
         return jax.tree.map(
             lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), shapes, shardings
         )
-
-    @property
-    def is_averaged(self) -> bool:
-        """Whether the optimizer is schedule-free, so that `evaluated_params` are not `params`."""
-        return average_in(self.optimizer) is not None
-
-    @property
-    def evaluated_params(self) -> Any:
-        """The parameters to validate, translate and export with: `params`, or their average if it is schedule-free."""
-        average = average_in(self.optimizer)
-        return self.params if average is None else optax.contrib.schedule_free_eval_params(average, self.params)
 
 
 class StepMetrics(NamedTuple):
