@@ -160,7 +160,6 @@ def test_a_test_set_is_not_cut_to_the_length_of_training_pairs(run):
 
 def test_learned_positions_cut_what_they_cannot_tell_apart(tmp_path):
     run = load_run(make_run(tmp_path / "run", positions="learned", max_length=13), "averaged")
-    run.compile_search(32, run.decode_config(beam=1))
     (translation,) = run.translations(["the dog " * 20], min_length=13, beam=1)
     assert len(translation.source.tokens) == 13
     assert len(translation.hypotheses[0].tokens) == 13

@@ -9,6 +9,7 @@ compare only if the data is the same.
 
 import argparse
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax import schema
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from transformer_jax.runs.folder import RunFolder
 
 # What versions.json says of the process that trained, besides the packages.
-ENVIRONMENT = ("python", "platform", "xla_flags")
+ENVIRONMENT = ("python", "platform", "xla_flags", "cpu", "devices", "commit")
 METRICS = ("step", "loss", "learning_rate", "target_tokens", "valid_loss", "valid_perplexity", "valid_accuracy", "bleu")
 # Hexadecimal digits of a digest that are shown.
 SHORT = 8
@@ -36,27 +37,29 @@ def run(arguments: argparse.Namespace) -> None:
 
     folders = [RunFolder(place) for place in (arguments.first, arguments.second)]
     configs = [with_plain_addresses(folder.stored_config()) for folder in folders]
-    options: list[dict[str, Any]] = [{}, {}]
-    for option, *values in schema.differing(*configs):
-        for side, value in zip(options, values, strict=True):
-            side[option.path] = value
-    print(f"A  {visible(arguments.first)}\nB  {visible(arguments.second)}")
-    print(f"\noptions\n{table(*options)}")
-    print(f"\ncode\n{table(*map(code, folders))}")
-    print(f"\ndata\n{table(*map(data, folders))}")
-    print(f"\nmetrics\n{table(*map(metrics, folders), all_rows=True)}")
+    options = [(option.path, *values) for option, *values in schema.differing(*configs)]
+    print(f"A  {visible(arguments.first)}\nB  {visible(arguments.second)}\n\noptions\n{table(options)}")
+    for facts in (code, data, metrics):
+        rows = side_by_side(folders, facts)
+        shown_rows = rows if facts is metrics else [row for row in rows if row[1] != row[2]]
+        print(f"\n{facts.__name__}\n{table(shown_rows)}")
     for folder in folders:
         for note in folder.notes():
             print(f"note: {folder.path}: {visible(note)}")
 
 
-def table(first: dict[str, Any], second: dict[str, Any], *, all_rows: bool = False) -> str:
-    """The values of both runs side by side, where they differ."""
-    names = [name for name in {**first, **second} if all_rows or first.get(name) != second.get(name)]
-    rows = [("", "A", "B"), *((name, in_words(first.get(name)), in_words(second.get(name))) for name in names)]
-    left, middle = (max(len(row[column]) for row in rows) for column in (0, 1))
-    lines = [f"  {name:<{left}}  {one:<{min(middle, 40)}}  {other}" for name, one, other in rows]
-    return "\n".join(lines) if names else "  the same"
+def side_by_side(
+    folders: "list[RunFolder]", facts: "Callable[[RunFolder], dict[str, Any]]"
+) -> list[tuple[str, Any, Any]]:
+    first, second = map(facts, folders)
+    return [(name, first.get(name), second.get(name)) for name in {**first, **second}]
+
+
+def table(rows: list[tuple[str, Any, Any]]) -> str:
+    words = [("", "A", "B"), *((name, in_words(one), in_words(other)) for name, one, other in rows)]
+    left, middle = (max(len(row[column]) for row in words) for column in (0, 1))
+    lines = [f"  {name:<{left}}  {one:<{min(middle, 40)}}  {other}" for name, one, other in words]
+    return "\n".join(lines) if rows else "  the same"
 
 
 def in_words(value: Any) -> str:
@@ -64,30 +67,23 @@ def in_words(value: Any) -> str:
 
 
 def code(folder: "RunFolder") -> dict[str, Any]:
-    """Versions, and digests of the source and of custom code."""
+    """Versions, the machine, and digests of the source and of custom code."""
     from transformer_jax.runs.folder import PACKAGES, SOURCE_DIGEST
 
-    versions = folder.versions()
-    found = {name: versions[name] for name in (*PACKAGES, *ENVIRONMENT) if name in versions}
-    found["source of transformer_jax"] = str(versions.get(SOURCE_DIGEST))[:SHORT]
-    return found | {use: f"{code.main} {code.digest[:SHORT]}" for use, code in (folder.code.latest() or {}).items()}
+    names = (*PACKAGES, *ENVIRONMENT, SOURCE_DIGEST)
+    versions = {name: value for name, value in folder.versions().items() if name in names}
+    return versions | {use: f"{code.main} {code.digest[:SHORT]}" for use, code in (folder.code.latest() or {}).items()}
 
 
 def data(folder: "RunFolder") -> dict[str, Any]:
-    """The digests of the splits' arrays and of the vocabularies; empty if the prepared data is gone."""
-    from transformer_jax.data.prepared import read_manifest
+    """The pairs of each split and a digest of all; empty if the prepared data is gone."""
+    from transformer_jax.data.prepared import Prepared
 
-    try:
-        manifest = read_manifest(folder.data(folder.stored_config()))
-    except BadInput:
-        return {}
-    found = {}
-    for split, facts in manifest["splits"].items():
-        for name, array in facts["arrays"].items():
-            found[f"{split} {name}"] = f"{array['count']:,} ({array['sha256'][:SHORT]})"
-    for side, facts in manifest["tokenizers"].items():
-        found[f"{side} vocabulary"] = f"{facts['vocab_size']:,} ({facts['fingerprint'][:SHORT]})"
-    return found
+    with contextlib.suppress(BadInput):
+        prepared = Prepared.open(folder.data(folder.stored_config()))
+        pairs = {f"pairs of {split}": len(prepared.pairs(split)) for split in prepared.splits}
+        return {**pairs, "vocabulary": prepared.vocab_size, "digest": prepared.fingerprint[:SHORT]}
+    return {}
 
 
 def metrics(folder: "RunFolder") -> dict[str, Any]:
@@ -101,7 +97,7 @@ def metrics(folder: "RunFolder") -> dict[str, Any]:
     for record_path in sorted((folder.path / "translations").glob("*.json")):
         with contextlib.suppress(OSError, BadInput, KeyError):  # some are not of an evaluation
             record = read_record(record_path)
-            found[f"{record_path.stem}: sentences"] = record["test_set_sha256"][:SHORT]
-            for measure, facts in record["measures"].items():
-                found[f"{record_path.stem}: {measure}"] = facts["score"]
+            scores = {measure: facts["score"] for measure, facts in record["measures"].items()}
+            scores["sentences"] = record["test_set_sha256"][:SHORT]
+            found |= {f"{record_path.stem}: {name}": value for name, value in scores.items()}
     return found

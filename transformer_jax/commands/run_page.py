@@ -8,12 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from transformer_jax.data.tokenizer import BOS
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import write_text
-from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_record
 from transformer_jax.pictures import pages, plots
 from transformer_jax.pictures.pages import Picture, Sample, View
@@ -30,8 +27,6 @@ SAMPLES = 12
 NEXT_COMMANDS = """transformer-jax translate --workdir={run}
 transformer-jax evaluate --workdir={run} --split=test
 transformer-jax plot attention --workdir={run} --text="..." --output=attention.html"""
-
-
 # The numbers in metrics.jsonl that are shown, in order of interest.
 NUMBERS = {
     "bleu": ("validation BLEU", "{:.1f}"),
@@ -47,7 +42,6 @@ def draw(arguments: argparse.Namespace) -> str:
     from transformer_jax.data.prepared import Prepared
     from transformer_jax.runs.folder import RunFolder
     from transformer_jax.runs.metrics import read_metrics
-    from transformer_jax.training.steps import planned_steps
     from transformer_jax.translation.load import load_run
 
     folder = RunFolder(arguments.workdir)
@@ -61,17 +55,13 @@ def draw(arguments: argparse.Namespace) -> str:
     sources, references = prepared.texts(split) if split else ([], [])
     translations = run.translations(sources[:SAMPLES], references=references[:SAMPLES])
     about = [run.config.model.in_words, *folder.notes()]
-    numbers = run_numbers(run, lines)
-    if split:
-        numbers = scores(folder.path, split, arguments.weights, run) | numbers
-        about.insert(1, f"the translations are of the first sentences of {split}")
-    steps = planned_steps(run.config, lambda: prepared.directory) or run.config.train.steps
+    about += [f"the translations are of the first sentences of {split}"] if split else []
     page = pages.run_page(
         title=folder.path.name,
         about="; ".join(about),
-        numbers=numbers,
+        numbers=scores(folder.path, split or "", arguments.weights, run) | run_numbers(run, lines),
         # The attention can be tall: it comes last.
-        pictures=[*run_pictures(run, steps, lines), *sample_attention(run, translations)],
+        pictures=[*curves(lines), *sample_attention(run, translations)],
         samples=[Sample(t.source.text, t.text, text) for t, text in zip(translations, references, strict=False)],
         commands=NEXT_COMMANDS.format(run=shlex.quote(str(folder.path))),
     )
@@ -85,12 +75,8 @@ def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]
 
     decode = run.config.decode
     found = run_path / "translations" / f"{records.named(split, weights, run.weights_sha256, decode, decode)}.json"
-    if not found.is_file():
-        return {}
-    record = read_record(found)
-    wanted = {"weights_sha256": run.weights_sha256, "decode": records.search(decode)}
-    if problem := records.difference(record, wanted):
-        tell(f"note: the page shows no scores: {found} {problem}; `evaluate` replaces it")
+    record = read_record(found) if found.is_file() else {}
+    if record.get("weights_sha256") != run.weights_sha256:
         return {}
     with parsing(found):
         return {f"{name} on {split}": f"{record['measures'][name.lower()]['score']:.1f}" for name in ("BLEU", "chrF")}
@@ -105,26 +91,15 @@ def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {**numbers, "parameters": f"{sum(leaf.size for leaf in flat(run.params).values()):,}"}
 
 
-def run_pictures(run: Run, steps: int, lines: Sequence[Mapping[str, Any]]) -> list[Picture]:
-    """The curves of training, the learning rate, and the sinusoids if the model has them."""
-    from transformer_jax.model.positions import sinusoid
-    from transformer_jax.update.optimizer import make_schedule
-
-    model, optimizer = run.config.model, run.config.optimizer
-    losses = {"loss": "training", "valid_loss": "validation"}
+def curves(lines: Sequence[Mapping[str, Any]]) -> list[Picture]:
+    """Loss, perplexity and learning rate over the updates."""
+    losses = plots.learning_curves(lines, {"loss": "training", "valid_loss": "validation"}, "Loss")
     perplexities = {"perplexity": "training", "valid_perplexity": "validation"}
-    loss = plots.learning_curves(lines, losses, "Loss")
-    perplexity = plots.learning_curves(lines, perplexities, "Perplexity", scale="log")
-    rate = plots.schedule(make_schedule(optimizer, model.base_d_model, steps), steps)
-    pictures = [
-        Picture(loss, "Per token; with label smoothing and dropout in training, as configured."),
-        Picture(perplexity, "Per token, without label smoothing."),
-        Picture(rate, f"The learning rate: {optimizer.schedule}, after a warmup."),
+    return [
+        Picture(losses, "Per token; with label smoothing and dropout in training, as configured."),
+        Picture(plots.learning_curves(lines, perplexities, "Perplexity", scale="log"), "Without label smoothing."),
+        Picture(plots.learning_curves(lines, {"learning_rate": "now"}, "Learning rate"), "As it was so far."),
     ]
-    if model.positions == "sinusoidal" and model.parts.positions is None:
-        table_LD = sinusoid(np.arange(50), model.d_model, model.sinusoids)
-        pictures.append(Picture(plots.positional_encoding(table_LD), "What is added to the embeddings (section 3.5)."))
-    return pictures
 
 
 def sample_attention(run: Run, translations: Sequence[Translation]) -> list[Picture]:

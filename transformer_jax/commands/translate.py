@@ -15,8 +15,7 @@ import argparse
 import contextlib
 import itertools
 import json
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import model_choice, text_input
@@ -25,15 +24,12 @@ from transformer_jax.errors import BadInput
 from transformer_jax.files.progress import tell
 
 if TYPE_CHECKING:
-    from transformer_jax.config import DecodeConfig
     from transformer_jax.translation.load import Run
     from transformer_jax.translation.translate import Translation
 
 # Decoding more training tokens, for their words, would take seconds.
 MOST_TRAINING_TOKENS = 3_000_000
-SHOWN_WORDS, EXAMPLES = 5, 2
-# Typed sentences of up to this many tokens share one compiled program; longer ones are compiled when they come.
-TYPED_TOKENS = 32
+SHOWN_WORDS = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,19 +44,14 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.attention and not arguments.json:
         raise BadInput("--attention: has no effect without --json")
     model, decode = model_choice.load(arguments)
-    texts, is_typed = training_texts(arguments.workdir), not arguments.files and sys.stdin.isatty()
-    seen = {word for text in texts for word in text.split()}
-    if is_typed:
-        prepare_prompt(model, decode, texts)
-    done = empty = affected = 0
-    unseen: dict[str, None] = {}
+    seen = training_words(arguments.workdir)
+    done = empty = 0
     for block in text_input.blocks(arguments.files):
-        for line in block.lines:
-            words = list(dict.fromkeys(word for word in line.split() if seen and word not in seen))
-            if words and is_typed:
-                tell(f"warning: never seen in training: {', '.join(words)}")
-            affected += bool(words)
-            unseen |= dict.fromkeys(words)
+        unseen = [word for word in dict.fromkeys(" ".join(block.lines).split()) if seen and word not in seen]
+        if unseen:
+            seen.update(unseen)  # which are warned of once
+            others = f" and {len(unseen) - SHOWN_WORDS:,} more" if len(unseen) > SHOWN_WORDS else ""
+            tell(f"warning: never seen in training: {', '.join(unseen[:SHOWN_WORDS])}{others}")
         translations = model.translations(block.lines, first_id=done, decode=decode)
         for index, translation in enumerate(translations):
             model_choice.warn(block.place(index), translation, decode)
@@ -71,15 +62,12 @@ def run(arguments: argparse.Namespace) -> None:
                 print(*lines(translation, decode.n_best, arguments.scores), sep="\n")
         done += len(block.lines)
         print(end="", flush=True)  # readers need not wait for the next block
-    if affected and not is_typed:
-        first = ", ".join(itertools.islice(unseen, SHOWN_WORDS))
-        tell(f"warning: never seen in training: words in {affected:,} of {done:,} lines, the first of them {first}")
     if empty:
         tell(f"warning: {empty:,} of {done:,} translations are empty, although their lines are not")
 
 
-def training_texts(workdir: str) -> list[str]:
-    """The source sentences that a model was trained on; none if some of them are not there, or there are many."""
+def training_words(workdir: str) -> set[str]:
+    """The source words that a model was trained on; none if the text is not there, incomplete or large."""
     from transformer_jax.data.prepared import Prepared
     from transformer_jax.runs.folder import RunFolder
 
@@ -91,17 +79,9 @@ def training_texts(workdir: str) -> list[str]:
         # A tokenizer_file may be that of the run it started from (--init-from), which saw other text before.
         if config.data.tokenizer_file is None and len(pairs.source_tokens) <= MOST_TRAINING_TOKENS:
             tokens, offsets = pairs.source_tokens.tolist(), pairs.source_offsets.tolist()
-            return [prepared.tokenizer.decode(tokens[begin:end]) for begin, end in itertools.pairwise(offsets)]
-    return []
-
-
-def prepare_prompt(model: "Run", decode: "DecodeConfig", texts: Sequence[str]) -> None:
-    """Compiles the search before the first sentence is typed, and shows examples of the training text's form."""
-    tell("compiling the search, once ...")
-    model.compile_search(TYPED_TOKENS, decode)
-    if examples := [text for text in texts if len(text.split()) > 1][:EXAMPLES]:
-        tell("\n    ".join(["The model was trained on sentences in this form:", *examples]))
-    tell("Type a sentence and press Enter; Ctrl-D ends.")
+            texts = (prepared.tokenizer.decode(tokens[begin:end]) for begin, end in itertools.pairwise(offsets))
+            return {word for text in texts for word in text.split()}
+    return set()
 
 
 def lines(translation: "Translation", count: int, scores: bool) -> Iterator[str]:

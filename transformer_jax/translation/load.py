@@ -84,11 +84,6 @@ class Run:
         decode = decode or self.decode_config(**changes)
         return self._translator.translate(self.params, texts, decode, first_id, references)
 
-    def compile_search(self, tokens: int, decode: DecodeConfig) -> None:
-        """Compiles the search for sources of up to this number of tokens, which share the program from now on."""
-        self._translator.least_room = min(tokens, position_limit(self.config.model) or tokens)
-        self.translations(["a"], decode=decode)
-
     def decode_config(self, **changes: Any) -> DecodeConfig:
         """config.decode with changes, checked like any config."""
         known = [field.name for field in dataclasses.fields(DecodeConfig)]

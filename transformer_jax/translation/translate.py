@@ -102,7 +102,6 @@ class Translator:
         self._config, self._mesh, self._model = config, mesh, build.with_loaded_modules(config.model)
         self._tokenizer, self._target_tokenizer = tokenizer, target_tokenizer
         self._search = compiled_search(self._model, mesh)
-        self.least_room = 0  # for the tokens of a source: more make fewer shapes to compile
 
     def translate(
         self,
@@ -127,7 +126,7 @@ class Translator:
         compiled_for, traced = without_numbers(decode)
         translations = [Translation(source, (BLANK,)) for source in sources]
         shown = [number for number, source in enumerate(sources) if source.tokens]
-        rooms = [max(len(sources[number].tokens), self.least_room) for number in shown]
+        rooms = [len(sources[number].tokens) for number in shown]
         targets = [lengths[number] for number in shown] if is_oracle else None
         for group in groups_of(self._config.model, decode, self._mesh, rooms, targets):
             rows = Rows(
