@@ -74,10 +74,11 @@ def test_one_wide_interval_does_not_squeeze_the_others():
 
 def test_a_row_for_each_variant_with_its_interval(whole):
     test = whole.content.tests[0]
-    assert list(test.forests) == ["bleu", "perplexity"]
-    log, percents = test.findings.by_metric["perplexity"].differences["A h=1"], test.forests["perplexity"].differences
+    forests = test.forests["differences"]
+    assert list(forests) == ["bleu", "perplexity"]
+    log, percents = test.findings.by_metric["perplexity"].differences["A h=1"], forests["perplexity"].differences
     assert percents["A h=1"].low == pytest.approx(100 * np.expm1(log.low))
-    plot = test.forests["bleu"]
+    plot = forests["bleu"]
     assert list(plot.differences) == [variant.name for variant in whole.content.sweep.variants[1:]]
     assert plot.differences == test.findings.by_metric["bleu"].differences
     scores = test.findings.scores["bleu"]

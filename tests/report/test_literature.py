@@ -16,7 +16,7 @@ def row(name, value, published, is_significant=False, verified=True):
 
 
 def sentence(*rows):
-    return words("notes", SimpleNamespace(bleu_differences={}, not_compared={}), [Comparison(BLEU, rows)])[0]
+    return words("notes", SimpleNamespace(differences={}, by_metric={}, not_compared={}), [Comparison(BLEU, rows)])[0]
 
 
 def test_counts_and_correlation_in_a_sentence():

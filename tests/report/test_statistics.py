@@ -15,6 +15,7 @@ from transformer_jax.report.statistics import (
     bleu,
     bleu_scores,
     compare,
+    contrasts,
     log_perplexity_scores,
     not_worse_than_the_best,
     share_scores,
@@ -295,6 +296,29 @@ def test_seeds_that_tie_by_luck_are_not_certain(wrong):
     assert found.error**2 == pytest.approx(0.04 * sum(wrong) / seeds**2, rel=0.1)
     assert found.df == pytest.approx(seeds - 1)
     assert found.p_value > 0.05
+
+
+def test_a_contrast_of_two_groups_is_their_difference_and_others_add_variances():
+    scores, groups = exact([[1.0, 2.0, 3.0], [2.0, 3.0, 4.0], [5.0, 6.0, 7.0], [9.0, 10.0, 11.0]])
+    (pair,) = compare(scores, groups, [(3, 0)])
+    assert contrasts(scores, groups, [[-1, 0, 0, 1]]) == [pair]
+    main, interaction = contrasts(scores, groups, [[-0.5, 0.5, -0.5, 0.5], [1, -1, -1, 1]])
+    assert (main.value, interaction.value) == pytest.approx((2.5, 3.0))
+    assert (main.error, interaction.error) == pytest.approx((np.sqrt(1 / 3), np.sqrt(4 / 3)))
+    assert main.welch_p == pytest.approx(2 * scipy.stats.t.sf(2.5 / np.sqrt(1 / 3), 8))
+
+
+def test_equivalence_is_an_interval_of_the_familys_level_within_the_margin():
+    rng = np.random.default_rng(19)
+    verdicts = set()
+    for _ in range(60):
+        scores, groups = exact(rng.standard_normal((4, 5)))
+        for found in compare(scores, groups, [(1, 0), (2, 0), (3, 0)], margin=2.5):
+            half = scipy.stats.t.isf(0.05 / 3, found.df) * found.error
+            assert found.equivalent == (found.value - half > -2.5 and found.value + half < 2.5)
+            verdicts.add(found.equivalent)
+    assert verdicts == {True, False}
+    assert compare(scores, groups, [(1, 0)])[0].equivalence_p is None
 
 
 def test_an_interval_excludes_zero_exactly_where_the_corrected_p_value_says_so():

@@ -18,6 +18,7 @@ from transformer_jax.commands.arguments import path
 from transformer_jax.errors import visible
 
 FORMATS = ("html", "latex", "svg", "pdf")
+IN_TERMINAL = ("primary", "command", "commit", "cpu", "devices")  # of what the page has about how the runs were made
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +47,11 @@ def run(arguments: argparse.Namespace) -> None:
     width = shutil.get_terminal_size((160, 24)).columns
     lines = [*report.mixtures]
     for test in report.tests:
-        lines += [test.findings.title, *terminal_table(test.table, width).splitlines(), "", *test.words, ""]
+        lines += [test.findings.title, *terminal_table(test.table, width).splitlines(), ""]
+        for family, table in test.families:
+            lines += [f"{family.title}: {family.help}.", *terminal_table(table, width).splitlines(), ""]
+        lines += [*test.words, ""]
+    lines += [f"{name}: {report.facts[name]}" for name in IN_TERMINAL if name in report.facts]
     lines += [report.state, *(f"  {name}: {state}" for name, state in report.unfinished)]
     lines += [f"  damaged: {problem}" for problem in report.problems]
     print(*map(visible, lines), "", *files, sep="\n")

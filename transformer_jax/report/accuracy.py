@@ -32,7 +32,7 @@ class Accuracy(NamedTuple):
             "longest_training_target": self.longest,
             "right": {name: [int(seed.right_N.sum()) for seed in seeds] for name, seeds in self.exact.items()},
             "groups": {name: [seed.groups for seed in seeds] for name, seeds in self.exact.items()},
-            "differences": self.findings.by_metric[EXACT_MATCH.key].differences_json(),
+            "differences": self.findings.by_metric[EXACT_MATCH.key].to_json(),
         }
 
 

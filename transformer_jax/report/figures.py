@@ -14,8 +14,8 @@ import numpy as np
 
 from transformer_jax.errors import visible
 from transformer_jax.pictures.plots import COLOURS, INK, literal, plain_figure
-from transformer_jax.report.findings import TestFindings
-from transformer_jax.report.metrics import METRICS, PERPLEXITY, Metric, percents_of
+from transformer_jax.report.findings import DIFFERENCES, TestFindings
+from transformer_jax.report.metrics import PERPLEXITY, Metric, percents_of
 from transformer_jax.report.results import SweepResult, VariantResult, number
 from transformer_jax.report.statistics import Difference
 
@@ -65,7 +65,8 @@ class Forest(NamedTuple):
     metric: Metric
     differences: Mapping[str, Difference]
     x: str
-    seeds: Mapping[str, Sequence[float]] = {}  # each seed's difference from the baseline's mean
+    seeds: Mapping[str, Sequence[float]] = {}  # each seed's difference from the baseline's mean, or contrast
+    margin: tuple[float, float] | None = None
 
 
 class Curve(NamedTuple):
@@ -112,25 +113,37 @@ def figure_of(plot: Plot) -> Figure:
 # What is plotted
 
 
-def forests(findings: TestFindings) -> dict[str, Forest]:
-    """A plot for each metric by which anything is compared, by the metric's key."""
-    found = {}
-    for metric in METRICS:
-        differences, x = findings.differences(metric), f"Δ {metric.points} (better →)"
-        seeds = {}
-        for name, difference in differences.items():
-            scores = np.array(findings.by_metric[metric.key].scores[name])
-            scores = np.log(scores) if metric is PERPLEXITY else scores
-            seeds[name] = (scores - scores.mean() + difference.value).tolist()
-        if metric is PERPLEXITY:
-            x = f"Δ perplexity per {findings.unit} in % (← better)"
-            differences = {
-                name: d._replace(value=percents_of(d.value), low=percents_of(d.low), high=percents_of(d.high))
-                for name, d in differences.items()
-            }
-            seeds = {name: [percents_of(value) for value in values] for name, values in seeds.items()}
-        if differences:
-            found[metric.key] = Forest(f"{metric.name}: differences from the baseline", metric, differences, x, seeds)
+def forests(findings: TestFindings) -> dict[str, dict[str, Forest]]:
+    """A plot for each metric by which anything is compared, by the key of the family and of the metric."""
+    weights = {family.key: family.contrasts for family in findings.families}
+    titles = {DIFFERENCES: "differences from the baseline", **{f.key: f.title.lower() for f in findings.families}}
+    found: dict[str, dict[str, Forest]] = {family: {} for family in titles}
+    for key, compared in findings.by_metric.items():
+        metric = compared.metric
+        is_log = metric is PERPLEXITY
+        scores = {name: np.log(of) if is_log else np.array(of) for name, of in compared.scores.items()}
+        x = f"perplexity per {findings.unit} in %" if is_log else metric.points
+        x = f"Δ {x} (better →)" if metric.sign > 0 else f"Δ {x} (← better)"
+        shown = percents_of if is_log else float
+        for family, differences in compared.all_families.items():
+            seeds = {}
+            for name, difference in differences.items():
+                if family == DIFFERENCES:
+                    seeds[name] = scores[name] - scores[name].mean() + difference.value
+                elif len({len(scores[variant]) for variant in weights[family][name]}) == 1:
+                    seeds[name] = sum(weight * scores[variant] for variant, weight in weights[family][name].items())
+            if differences:
+                found[family][key] = Forest(
+                    f"{metric.name}: {titles[family]}",
+                    metric,
+                    {
+                        name: d._replace(value=shown(d.value), low=shown(d.low), high=shown(d.high))
+                        for name, d in differences.items()
+                    },
+                    x,
+                    {name: [shown(value) for value in values] for name, values in seeds.items()},
+                    None if compared.margin is None else metric.bounds(compared.margin),
+                )
     return found
 
 
@@ -171,10 +184,13 @@ def learning_curve(variant: VariantResult, metric: str, baseline: str = "") -> C
 
 
 def score_against_compute(sweep: SweepResult, findings: TestFindings) -> Curves | None:
-    """BLEU against training FLOPs, a dot per seed, a colour per group; None unless the variants differ in these."""
+    """Scores against training FLOPs, a dot per seed, a colour per group; None unless the variants differ in these."""
+    compared = next(iter(findings.by_metric.values()), None)
+    if compared is None:
+        return None
     groups: dict[str, list[tuple[float, float]]] = {}
     for variant in sweep.variants:
-        cost, scores = variant.mean("training_flops"), findings.scores["bleu"].get(variant.name)
+        cost, scores = variant.mean("training_flops"), compared.scores.get(variant.name)
         if cost and scores:
             group = sweep.baseline if variant.name == sweep.baseline else variant.group or "others"
             groups.setdefault(group, []).extend((cost, score) for score in scores)
@@ -182,7 +198,8 @@ def score_against_compute(sweep: SweepResult, findings: TestFindings) -> Curves 
     costs = [cost for curve in series for cost in curve.x]
     if not costs or max(costs) <= SAME_COST * min(costs):
         return None
-    return Curves("BLEU against training FLOPs", series, "training FLOPs", "BLEU", is_scatter=True)
+    title = compared.metric.title
+    return Curves(f"{title} against training FLOPs", series, "training FLOPs", title, is_scatter=True)
 
 
 # How it is drawn
@@ -194,6 +211,8 @@ def _draw_forest(plot: Forest) -> Figure:
     figure = plain_figure(WIDTH, AROUND + (LINE_HEIGHT * _lines(names) + BETWEEN_ROWS) * len(rows))
     axes = figure.subplots()
     axes.axvline(0, color=SOFT, linewidth=0.8, linestyle=(0, (3, 3)))
+    if plot.margin is not None:
+        axes.axvspan(*plot.margin, color=LINE, linewidth=0, label="the margin")
     left, right = reach(rows)
     for y, (name, row) in enumerate(plot.differences.items()):
         colour, shape, label = MARKS[plot.metric.mark(row)]

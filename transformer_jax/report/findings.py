@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.report.metrics import BLEU, EXACT_MATCH, LARGEST_EXPONENT, PERPLEXITY, Metric
+from transformer_jax.report.families import Family, families
+from transformer_jax.report.metrics import BLEU, EXACT_MATCH, LARGEST_EXPONENT, METRICS, PERPLEXITY, Metric, metrics_of
 from transformer_jax.report.results import Measured, SweepResult
 from transformer_jax.report.statistics import (
     Difference,
+    Scores,
     bleu_scores,
-    compare,
+    contrasts,
     log_perplexity_scores,
     not_worse_than_the_best,
     share_scores,
@@ -20,8 +22,10 @@ from transformer_jax.report.statistics import (
 
 # Why a variant is not compared.
 OTHER_TEST_SET = "another test set"
-# The scores of each seed in report.json, and in table.csv their means and deviations.
+# The scores of each seed in report.json, and in table.csv their means and deviations; custom metrics follow.
 SCORES = ("perplexity", "word_perplexity", "bleu", "exact_match")
+# The differences from the baseline; other families are those of families.py.
+DIFFERENCES = "differences"
 
 # The runs of each variant, by its name.
 Runs = Mapping[str, Sequence[Measured]]
@@ -34,6 +38,10 @@ class Compared(NamedTuple):
     scores: Mapping[str, Sequence[float]]  # of each seed, by variant
     differences: Mapping[str, Difference]  # from the baseline; of perplexities, those of the logarithms
     leading: frozenset[str]  # variants that are not significantly worse than the best; empty where none is worse
+    families: Mapping[str, Mapping[str, Difference]] = {}  # other contrasts, by the key of the family
+    role: str = ""  # primary or secondary, where the sweep has a primary metric
+    margin: float | None = None  # differences that are smaller do not matter; of perplexities, their ratio less 1
+    by_sentence: bool = True  # whether scores of sentences are known, so that intervals account for their choice
 
     def mean(self, variant: str) -> float | None:
         """A variant's mean score as it is compared; of perplexities, the mean of their logarithms."""
@@ -41,14 +49,27 @@ class Compared(NamedTuple):
             return None
         return float(np.mean(np.log(values) if self.metric is PERPLEXITY else values))
 
-    def differences_json(self) -> dict[str, Any]:
-        return {name: difference.to_json() for name, difference in self.differences.items()}
+    @property
+    def all_families(self) -> dict[str, Mapping[str, Difference]]:
+        """Each is corrected by itself."""
+        return {DIFFERENCES: self.differences, **self.families}
 
-    def significant(self, mark: str) -> list[str]:
-        """The variants that are significantly "better" or "worse", each with its difference, the largest first."""
-        found = [(name, d.value) for name, d in self.differences.items() if self.metric.mark(d) == mark]
+    def to_json(self, key: str = DIFFERENCES) -> dict[str, Any]:
+        """A family of contrasts, with what is concluded from each."""
+        return {
+            name: {**d.to_json(), "resolved": d.significant}  # the name that significance has in this file
+            | ({} if d.equivalence_p is None else {"verdict": self.metric.verdict(d)})
+            for name, d in self.all_families.get(key, {}).items()
+        }
+
+    def significant(self, mark: str, key: str = DIFFERENCES) -> list[str]:
+        """What is significantly "better" or "worse", each with its difference, the largest first."""
+        found = [(name, d.value) for name, d in self.all_families[key].items() if self.metric.mark(d) == mark]
         found.sort(key=lambda pair: -abs(pair[1]))
         return [f"{name}: {self.metric.change(value)}" for name, value in found]
+
+    def judged(self, verdict: str) -> list[str]:
+        return [name for name, d in self.differences.items() if self.metric.verdict(d) == verdict]
 
     def mde(self, baseline: str) -> str | None:
         """The median minimum detectable difference; "" if no score can differ so much, None if all runs tie."""
@@ -66,7 +87,8 @@ class TestFindings(NamedTuple):
     signature: str
     unit: str  # of the perplexities that are compared: token, or word where vocabularies differ
     runs: Runs
-    by_metric: Mapping[str, Compared]  # bleu, perplexity and, where any translation is right, exact_match
+    by_metric: Mapping[str, Compared]  # the primary one first; exact_match where any translation is right
+    families: Sequence[Family]  # contrasts besides the differences from the baseline
     scores: Mapping[str, Mapping[str, Sequence[float]]]  # by key and variant, of each seed
     not_compared: Mapping[str, str]  # variant -> reason
 
@@ -84,12 +106,9 @@ class TestFindings(NamedTuple):
         return "" if self.clusters == self.sentences else f" in {self.clusters:,} clusters"
 
     @property
-    def bleu_differences(self) -> Mapping[str, Difference]:
-        return self.differences(BLEU)
-
-    def differences(self, metric: Metric) -> Mapping[str, Difference]:
-        compared = self.by_metric.get(metric.key)
-        return {} if compared is None else compared.differences
+    def differences(self) -> Mapping[str, Difference]:
+        """From the baseline, by the first metric that has any."""
+        return next((found.differences for found in self.by_metric.values() if found.differences), {})
 
 
 def find(sweep: SweepResult) -> list[TestFindings]:
@@ -100,8 +119,7 @@ def find(sweep: SweepResult) -> list[TestFindings]:
 def _on(sweep: SweepResult, split: str) -> TestFindings:
     every = {variant.name: measured for variant in sweep.variants if (measured := variant.measured(split))}
     if not every:
-        scores: dict[str, dict[str, list[float]]] = {key: {} for key in SCORES}
-        return TestFindings(split, split, 0, 0, "", "token", {}, {}, scores, {})
+        return TestFindings(split, split, 0, 0, "", "token", {}, {}, [], {key: {} for key in SCORES}, {})
     first = (every.get(sweep.baseline) or next(iter(every.values())))[0]
     runs, comparable, not_compared = {}, {}, {}
     for name, measured in every.items():
@@ -114,7 +132,7 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
         runs[name] = same or [run for run in measured if run.digest == measured[0].digest]
     pairs = []
     for variant in sweep.variants:
-        if not variant.baseline:
+        if not variant.baseline or variant.same_as:
             continue
         if variant.name in comparable and variant.baseline in comparable:
             pairs.append((variant.name, variant.baseline))
@@ -129,18 +147,21 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
     if not all(np.array_equal(run.tokens_N, first.tokens_N) for same in comparable.values() for run in same):
         unit = "word"
     exact = {name: same for name, same in comparable.items() if all(run.exact for run in same)}
-    if not any(run.exact and (run.exact.groups or run.exact.right_N.any()) for same in exact.values() for run in same):
+    told = [run.exact.groups or run.exact.right_N.any() for same in exact.values() for run in same if run.exact]
+    if sweep.primary != EXACT_MATCH.key and not any(told):
         exact = {}
-    of_metrics = ((PERPLEXITY, runs), (BLEU, runs), (EXACT_MATCH, exact))
-    scores = {metric.key: {name: _seeds(metric, same) for name, same in of.items()} for metric, of in of_metrics}
+    asked, by_metric = families(sweep, [*comparable]), {}
+    scores: dict[str, dict[str, list[float]]] = {key: {} for key in SCORES}
     scores["word_perplexity"] = {name: [_per_word(run) for run in same] for name, same in runs.items()}
-    perplexities = scores["perplexity" if unit == "token" else "word_perplexity"]
-    by_metric = {
-        BLEU.key: _compared(BLEU, scores["bleu"], comparable, pairs),
-        PERPLEXITY.key: _compared(PERPLEXITY, perplexities, comparable, pairs),
-    }
-    if exact:
-        by_metric[EXACT_MATCH.key] = _compared(EXACT_MATCH, scores["exact_match"], exact, pairs)
+    for metric in metrics_of(sweep):
+        shown_runs, compared_runs = (exact, exact) if metric is EXACT_MATCH else (runs, comparable)
+        scores[metric.key] = {name: _seeds(metric, same) for name, same in shown_runs.items()}
+        shown = scores["word_perplexity" if metric is PERPLEXITY and unit == "word" else metric.key]
+        whole = {n: same for n, same in compared_runs.items() if all(metric.of(run) is not None for run in same)}
+        if whole:
+            found = _compared(sweep, metric, shown, whole, pairs, asked)
+            role = "primary" if metric.key == sweep.primary and split == sweep.tests[0] else "secondary"
+            by_metric[metric.key] = found._replace(role=role if sweep.primary else "")
     return TestFindings(
         split=split,
         name=first.test_set,
@@ -150,7 +171,8 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
         unit=unit,
         runs=runs,
         by_metric=by_metric,
-        scores={key: scores[key] for key in SCORES},
+        families=asked,
+        scores=scores,
         not_compared=not_compared,
     )
 
@@ -164,27 +186,54 @@ def _per_word(run: Measured) -> float:
 
 
 def _compared(
-    metric: Metric, scores: Mapping[str, Sequence[float]], comparable: Runs, pairs: Sequence[tuple[str, str]]
+    sweep: SweepResult,
+    metric: Metric,
+    scores: Mapping[str, Sequence[float]],
+    comparable: Runs,
+    pairs: Sequence[tuple[str, str]],
+    asked: Sequence[Family],
 ) -> Compared:
     """The variants by one metric; `comparable` are the runs on the same sentences, `pairs` what is compared of them."""
     names, runs = list(comparable), [run for same in comparable.values() for run in same]
-    clusters_N, units_N = runs[0].clusters_N, runs[0].tokens_N
-    if len(units_N) < 2 or (clusters_N is not None and len(np.unique(clusters_N)) < 2):
-        return Compared(metric, scores, {}, frozenset())
-    if metric is BLEU:
-        resampled = bleu_scores(np.stack([run.statistics_N10 for run in runs]), clusters_N)
-    elif metric is EXACT_MATCH:
-        resampled = share_scores(np.stack([run.exact.right_N for run in runs if run.exact]), clusters_N)
-    else:
-        if not all(np.array_equal(run.tokens_N, units_N) for run in runs):
-            # Words per sentence as BLEU counts them in the reference, plus one for its end, scaled to the set's words.
-            units_N = runs[0].statistics_N10[:, 1] + 1
-            units_N = units_N * (runs[0].words / units_N.sum())
-        resampled = log_perplexity_scores(np.stack([run.log_probabilities_N for run in runs]), units_N, clusters_N)
     ends = np.cumsum([len(same) for same in comparable.values()])
     groups = [group.tolist() for group in np.split(np.arange(len(runs)), ends[:-1])]
-    pairs = [(variant, baseline) for variant, baseline in pairs if variant in comparable and baseline in comparable]
-    found = compare(resampled, groups, [(names.index(variant), names.index(baseline)) for variant, baseline in pairs])
-    leading = frozenset(names[index] for index in not_worse_than_the_best(resampled, groups, metric.sign))
-    differences = {variant: difference for (variant, _), difference in zip(pairs, found, strict=True)}
-    return Compared(metric, scores, differences, leading if len(leading) < len(names) else frozenset())
+    by_sentence = metric in METRICS
+    scored = _scores(metric, runs)
+    if scored.sentences < 2 or not (by_sentence or max(map(len, groups)) > 1):
+        return Compared(metric, scores, {}, frozenset(), by_sentence=by_sentence)
+    margin = sweep.margins.get(metric.key)
+    limit = math.log1p(margin) if margin is not None and metric is PERPLEXITY else margin
+
+    def differences(weights: Mapping[str, Mapping[str, float]]) -> dict[str, Difference]:
+        known = {name: row for name, row in weights.items() if set(row) <= set(names)}
+        weights_PG = [[row.get(name, 0.0) for name in names] for row in known.values()]
+        return dict(zip(known, contrasts(scored, groups, weights_PG, limit), strict=True))
+
+    repeats = {variant.name for variant in sweep.variants if variant.same_as}
+    candidates = [number for number, name in enumerate(names) if name not in repeats]
+    best = not_worse_than_the_best(scored, [groups[number] for number in candidates], metric.sign)
+    return Compared(
+        metric,
+        scores,
+        differences({variant: {variant: 1.0, baseline: -1.0} for variant, baseline in pairs}),
+        frozenset(names[candidates[number]] for number in best) if len(best) < len(candidates) else frozenset(),
+        {family.key: differences(family.contrasts) for family in asked},
+        margin=margin,
+        by_sentence=by_sentence,
+    )
+
+
+def _scores(metric: Metric, runs: Sequence[Measured]) -> Scores:
+    """With what a choice of sentences contributes, which is known of the library's metrics only."""
+    if metric not in METRICS:
+        return Scores(np.array([metric.of(run) for run in runs]), np.zeros((len(runs), len(runs))), 10**9)
+    clusters_N, units_N = runs[0].clusters_N, runs[0].tokens_N
+    if metric is BLEU:
+        return bleu_scores(np.stack([run.statistics_N10 for run in runs]), clusters_N)
+    if metric is EXACT_MATCH:
+        return share_scores(np.stack([run.exact.right_N for run in runs if run.exact]), clusters_N)
+    if not all(np.array_equal(run.tokens_N, units_N) for run in runs):
+        # Words per sentence as BLEU counts them in the reference, plus one for its end, scaled to the set's words.
+        units_N = runs[0].statistics_N10[:, 1] + 1
+        units_N = units_N * (runs[0].words / units_N.sum())
+    return log_perplexity_scores(np.stack([run.log_probabilities_N for run in runs]), units_N, clusters_N)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from transformer_jax.report.findings import TestFindings
-from transformer_jax.report.metrics import METRICS, Metric
+from transformer_jax.report.metrics import Metric
 from transformer_jax.report.results import SweepResult
 from transformer_jax.report.table import UNVERIFIED, Cell, Column, Row, Table
 
@@ -48,9 +48,9 @@ class Comparison(NamedTuple):
 def comparisons(sweep: SweepResult, findings: TestFindings) -> list[Comparison]:
     """One for each metric of which anything is published."""
     variants, found = {variant.name: variant for variant in sweep.variants}, []
-    for metric in METRICS:
-        rows = []
-        for name, ours in findings.differences(metric).items():
+    for compared in findings.by_metric.values():
+        metric, rows = compared.metric, []
+        for name, ours in compared.differences.items():
             pair = (variants[name], variants[variants[name].baseline])
             scores = [variant.published.get(metric.key, 0) for variant in pair]
             if min(scores) > 0:

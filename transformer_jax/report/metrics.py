@@ -1,12 +1,13 @@
 """The metrics that a report compares, and how numbers are displayed."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.report.results import Measured
+from transformer_jax.report.results import Measured, SweepResult
 from transformer_jax.report.statistics import Difference
 
 # exp() of more overflows.
@@ -26,6 +27,7 @@ class Metric(NamedTuple):
     of: Callable[[Measured], float | None]  # the score of a run
     form: str = "+.2f"  # of a difference in points
     points: str = "BLEU"  # what a difference is a number of
+    largest: float = 100.0  # score, where the lowest is 0; infinite where scores may be any
 
     def change(self, difference: float) -> str:
         """+1.20 points, or the change of the perplexity in percent."""
@@ -36,7 +38,7 @@ class Metric(NamedTuple):
 
     def interval(self, difference: Difference) -> str:
         """The interval, or why there is none that says anything."""
-        widest = math.log(WIDE) if self is PERPLEXITY else 100.0
+        widest = math.log(WIDE) if self is PERPLEXITY else self.largest
         if difference.error == 0:
             return ALL_TIE
         if difference.low <= -widest and difference.high >= widest:
@@ -48,13 +50,24 @@ class Metric(NamedTuple):
         """ "better" or "worse" for a significant difference."""
         return ("better" if self.sign * difference.value > 0 else "worse") if difference.significant else ""
 
+    def verdict(self, difference: Difference) -> str:
+        """What is known of a difference where a margin is declared; "" where none is."""
+        if difference.equivalence_p is None:
+            return ""
+        return "equivalent" if difference.equivalent else self.mark(difference) or "undecided"
+
+    def margin_text(self, margin: float) -> str:
+        if self is PERPLEXITY:
+            return f"{100 * margin:g} % of perplexity"
+        return f"{margin:g} {self.points}"
+
     def mde_text(self, size: float, score: float | None) -> str:
         """A minimum detectable difference in the directions in which a score can change so much; "" if in none.
 
         BLEU and shares are from 0 to 100, and perplexity, which is compared by its log, is at least 1.
         """
-        can_fall = score is None or size <= score
-        can_rise = score is None or self is PERPLEXITY or size <= 100 - score
+        can_fall = score is None or size <= score or not math.isfinite(self.largest)
+        can_rise = score is None or self is PERPLEXITY or size <= self.largest - score
         fall, rise = self.change(-size), self.change(size)
         if self is PERPLEXITY:
             return f"{fall} or {rise} of perplexity" if can_fall else f"{rise} of perplexity"
@@ -62,6 +75,10 @@ class Metric(NamedTuple):
             return ""
         change = rise.replace("+", "±") if can_fall and can_rise else rise if can_rise else fall
         return f"{change} {self.points}"
+
+    def bounds(self, margin: float) -> tuple[float, float]:
+        """What is within the margin, as differences are displayed."""
+        return (-100 * margin / (1 + margin), 100 * margin) if self is PERPLEXITY else (-margin, margin)
 
     def published_difference(self, score: float, baseline: float) -> float:
         """The difference of published scores on the scale of ours."""
@@ -76,6 +93,31 @@ BLEU = Metric("bleu", "BLEU", "BLEU", 1, lambda run: run.bleu)
 PERPLEXITY = Metric("perplexity", "PPL", "Perplexity", -1, lambda run: run.perplexity)
 EXACT_MATCH = Metric("exact_match", "exact", "Exact match", 1, _share_of_exact, "+.1f", "points of exact match")
 METRICS = (BLEU, PERPLEXITY, EXACT_MATCH)  # the last only where any translation is right, or examples have labels
+# Compared only where it is the primary metric or has a margin, because it says nearly what BLEU says.
+OPTIONAL = {
+    "chrf": Metric("chrf", "chrF", "chrF", 1, lambda run: run.others.get("chrf"), points="chrF"),
+    "paper_bleu": Metric(
+        "paper_bleu", "BLEU paper", "BLEU as in the paper", 1, lambda run: run.others.get("paper_bleu")
+    ),
+}
+
+
+def metrics_of(sweep: SweepResult) -> list[Metric]:
+    """What a sweep is measured by, its primary metric first.
+
+    A custom metric is better the higher it is, unless train.best_metric names it and train.best_is says otherwise.
+    """
+    names = {name for run in sweep.all_runs for measured in run.measured.values() for name in measured.others}
+    metrics = [*METRICS, *(OPTIONAL[name] for name in OPTIONAL if name in {sweep.primary, *sweep.margins})]
+    for name in sorted(names - {*OPTIONAL}):
+        lowest = (sweep.base.get("train.best_metric"), sweep.base.get("train.best_is")) == (name, "lowest")
+        score = functools.partial(_other, name)
+        metrics.append(Metric(name, name, name, -1 if lowest else 1, score, "+.3g", name, math.inf))
+    return sorted(metrics, key=lambda metric: metric.key != sweep.primary)
+
+
+def _other(name: str, run: Measured) -> float | None:
+    return run.others.get(name)
 
 
 def percents_of(logarithm: float) -> float:

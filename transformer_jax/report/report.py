@@ -10,11 +10,21 @@ import numpy as np
 from transformer_jax.report import figures, literature, tuning
 from transformer_jax.report.accuracy import Accuracy, accuracies
 from transformer_jax.report.analyses import Analysis, analyses
-from transformer_jax.report.findings import TestFindings, find
-from transformer_jax.report.metrics import BLEU, EXACT_MATCH, METRICS, PERPLEXITY
+from transformer_jax.report.families import Family
+from transformer_jax.report.findings import DIFFERENCES, TestFindings, find
+from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY, metrics_of
 from transformer_jax.report.results import RunResult, SweepResult
 from transformer_jax.report.samples import SampleSentence, samples
-from transformer_jax.report.table import STATE_NAMES, TRAINING_TIME, Table, main_table, records, runs_table
+from transformer_jax.report.table import (
+    STATE_NAMES,
+    TRAINING_TIME,
+    Table,
+    contrast_records,
+    family_table,
+    main_table,
+    records,
+    runs_table,
+)
 from transformer_jax.report.text import some, words
 from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, IDENTIFYING, LAST_STEP
 from transformer_jax.runs.metrics import duration
@@ -35,7 +45,9 @@ class TestReport(NamedTuple):
     notes: Sequence[str]  # what a reader must know to judge it
     rows: Sequence[Mapping[str, Any]]  # those of table.csv
     table: Table
-    forests: Mapping[str, figures.Forest]  # by metric
+    families: Sequence[tuple[Family, Table]]  # contrasts besides the differences from the baseline
+    contrasts: Sequence[Mapping[str, Any]]  # the rows of contrasts.csv
+    forests: Mapping[str, Mapping[str, figures.Forest]]  # by the key of the family and of the metric
     literature: Sequence[literature.Comparison]
 
     @property
@@ -77,19 +89,24 @@ class Report(NamedTuple):
         """The figures by the names of their files."""
         plots: dict[str, figures.Plot] = {}
         for test in self.tests:
-            plots |= {f"differences_{metric}_{test.findings.split}": forest for metric, forest in test.forests.items()}
+            for family, forests in test.forests.items():
+                plots |= {f"{family}_{metric}_{test.findings.split}": forest for metric, forest in forests.items()}
         if self.scatter is not None:
             plots["compute"] = self.scatter
         return plots | {f"curves_{curves.title}": curves for curves in self.curves}
 
     @property
     def scores(self) -> list[dict[str, Any]]:
-        """Each score of each run: runs.csv, from which rliable's matrices are made."""
+        """Each score of each run: runs.csv, for pandas, R and rliable."""
+        metrics, factors = metrics_of(self.sweep), {name for v in self.sweep.variants for name in v.levels}
         return [
             {"variant": run.variant, "seed": run.seed, "test": split, "metric": metric.key, "score": score}
-            for run in self.sweep.runs
+            | {"updates": run.step}
+            | {f"level_{factor}": variant.levels.get(factor, "") for factor in sorted(factors)}
+            for variant in self.sweep.variants
+            for run in variant.runs
             for split, measured in run.measured.items()
-            for metric in METRICS
+            for metric in metrics
             if (score := metric.of(measured)) is not None
         ]
 
@@ -101,8 +118,19 @@ def report_of(sweep: SweepResult) -> Report:
     for test in tests:
         published, rows = literature.comparisons(sweep, test), records(sweep, test)
         notes = words("notes", test, published) if test.runs else []
-        table, forests = main_table(sweep, test, rows), figures.forests(test)
-        reports.append(TestReport(test, summary(sweep, test), notes, rows, table, forests, published))
+        reports.append(
+            TestReport(
+                findings=test,
+                summary=summary(sweep, test),
+                notes=notes,
+                rows=rows,
+                table=main_table(sweep, test, rows),
+                families=[(family, family_table(test, family)) for family in test.families],
+                contrasts=contrast_records(test),
+                forests=figures.forests(test),
+                literature=published,
+            )
+        )
     return Report(
         sweep=sweep,
         state=state_sentence(sweep),
@@ -150,16 +178,19 @@ def unfinished(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
 def summary(sweep: SweepResult, test: TestFindings) -> list[str]:
     if not test.runs:
         return [f"On {test.split}, nothing is measured yet."]
-    compared = [found for found in test.by_metric.values() if found.differences]
-    compared.sort(key=lambda found: found.metric is not EXACT_MATCH)
-    facts: dict[str, object] = {}
-    if compared:
-        mdes = {found.metric.name: found.mde(sweep.baseline) for found in compared}
-        counts = sorted({count for difference in compared[0].differences.values() for count in difference.seeds})
+    compared = [found for found in test.by_metric.values() if any(found.all_families.values())]
+    if not sweep.primary:
+        compared.sort(key=lambda found: found.metric is not EXACT_MATCH)
+    against = [found for found in compared if found.differences]
+    facts: dict[str, object] = {"seeds": ""}
+    if against:
+        mdes = {found.metric.name: found.mde(sweep.baseline) for found in against}
+        counts = sorted({count for difference in against[0].differences.values() for count in difference.seeds})
         plural = "s" * (counts[-1] > 1)
+        of_100 = [test.by_metric[metric.key] for metric in (BLEU, EXACT_MATCH) if metric.key in test.by_metric]
         facts = {
             "base": test.by_metric[BLEU.key].mean(sweep.baseline),
-            "best": max(found.mean(sweep.baseline) or 0 for found in compared if found.metric is not PERPLEXITY),
+            "best": max(found.mean(sweep.baseline) or 0 for found in of_100),
             "seeds": " to ".join(f"{count}" for count in dict.fromkeys((counts[0], counts[-1]))) + f" seed{plural}",
             "possible": [text for text in mdes.values() if text],
             "impossible": [name for name, text in mdes.items() if text == ""],
@@ -196,6 +227,8 @@ def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
     """What is needed to reproduce the sweep."""
     finished = [run for run in sweep.runs if run.finished]
     found = {}
+    if sweep.primary:
+        found["primary"] = f"{sweep.primary} on {sweep.tests[0]}"
     if sweep.command:
         found["command"] = shlex.join(["transformer-jax", *sweep.command, f"--workdir={sweep.path}"])
     for test in tests:
@@ -203,6 +236,8 @@ def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
             found[f"test set {test.split}"] = f"{test.name}: {test.sentences:,} sentences{test.in_clusters}"
             found["BLEU"] = test.signature
     found["seeds"] = ", ".join(map(str, sweep.seeds))
+    if sweep.weights != "latest":
+        found["weights"] = sweep.weights
     found["devices of a run"] = "; ".join(dict.fromkeys(str(run.result.get("devices")) for run in finished))
     if seconds := [run.number("train_seconds") or 0 for run in finished]:
         found["training time"] = (
@@ -218,7 +253,7 @@ def to_json(report: Report) -> dict[str, Any]:
     sweep = report.sweep
     return {
         "format": 1,
-        **{key: getattr(sweep, key) for key in ("name", "question", "baseline")},
+        **{key: getattr(sweep, key) for key in ("name", "question", "baseline", "primary", "margins", "looks")},
         **{key: getattr(report, key) for key in ("state", "mixtures", "remarks", "facts", "problems")},
         "runs": [
             {"variant": run.variant, "seed": run.seed, "state": run.state, "reason": run.reason, "step": run.step}
@@ -237,10 +272,8 @@ def to_json(report: Report) -> dict[str, Any]:
 def _test_json(test: TestReport) -> dict[str, Any]:
     keys = ("split", "name", "sentences", "clusters", "signature", "unit", "not_compared")
     found = {key: getattr(test.findings, key) for key in keys}
-    for metric in (BLEU, PERPLEXITY):
-        # "resolved" is the name that significance has in this file.
-        found[f"{metric.key}_differences"] = {
-            name: {**difference.to_json(), "resolved": difference.significant}
-            for name, difference in test.findings.differences(metric).items()
-        }
+    for metric in dict.fromkeys((BLEU.key, PERPLEXITY.key, *test.findings.by_metric)):
+        compared = test.findings.by_metric.get(metric)
+        for family in (DIFFERENCES, *(family.key for family in test.findings.families)):
+            found[f"{metric}_{family}"] = compared.to_json(family) if compared else {}
     return {**found, **test.findings.scores, "rows": test.rows, "words": test.words}

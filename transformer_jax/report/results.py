@@ -21,6 +21,8 @@ from transformer_jax.sweeps.definition import SOURCES
 from transformer_jax.sweeps.status import state_of
 
 FORMAT = 1
+# The seeds that the sweep had at each report, so that it is known which were added after one.
+LOOKS = "looks.json"
 # How many characters of a failure's last lines are shown.
 LONGEST_REASON = 400
 # No meaningful number comes near these limits; beyond them, arithmetic breaks down.
@@ -50,6 +52,7 @@ class Measured(NamedTuple):
     file: Path
     exact: Exact | None = None
     clusters_N: np.ndarray | None = None  # of sentences that are not independent
+    others: Mapping[str, float] = {}  # other metrics, of which only the score of the whole test set is known
     cut: int = 0  # translations that reached the maximum length
     unknown: int = 0  # tokens of the references that are <unk>
 
@@ -100,6 +103,8 @@ class VariantResult:
     published: Mapping[str, float]
     unverified: Sequence[str]  # the published scores that nobody has compared with their source
     baseline: str  # "" if it is not compared
+    levels: Mapping[str, str]  # of the factors of a factorial design
+    same_as: str  # the variant that it repeats as a control, or ""
     runs: Sequence[RunResult]
     untuned: Sequence[RunResult] = ()  # at its own learning rate: the same runs if no other was better
 
@@ -139,6 +144,11 @@ class SweepResult:
     base: Mapping[str, Any]  # the same: option path -> value
     baseline: str
     tests: Sequence[str]
+    primary: str  # the metric that the question is about, or ""
+    margins: Mapping[str, float]  # by metric: differences that are smaller do not matter
+    contrasts: Mapping[str, Mapping[str, float]]  # the weights of variants, by name
+    looks: Sequence[Sequence[int]]  # the seeds of the sweep at each report with other ones
+    weights: str  # latest, best or averaged
     seeds: Sequence[int]
     vary: Sequence[str]  # what differs between seeds
     notes: Sequence[str]
@@ -199,8 +209,10 @@ def load_sweep(folder: str | Path) -> SweepResult:
     file = path / "sweep.json"
     if not file.is_file():
         raise BadInput(f"{path}: is not a sweep: there is no sweep.json, which transformer-jax sweep makes")
-    definition, tuned = read_record(file), {}
+    definition, tuned, looks = read_record(file), {}, []
     problems: list[str] = []
+    with noting(problems), parsing(path / LOOKS):
+        looks = [[int(seed) for seed in look["seeds"]] for look in _read(path / LOOKS).get("looks", ())]
     with noting(problems), parsing(path / "tuned.json"):
         tuned = {
             name: Tuned(
@@ -226,6 +238,14 @@ def load_sweep(folder: str | Path) -> SweepResult:
             base=flattened(definition["base"]),
             baseline=str(definition["baseline"]),
             tests=definition["tests"],
+            primary=str(definition.get("primary") or ""),
+            margins={str(metric): float(size) for metric, size in definition.get("margin", {}).items()},
+            contrasts={
+                str(name): {str(variant): float(weight) for variant, weight in weights.items()}
+                for name, weights in definition.get("contrasts", {}).items()
+            },
+            looks=looks,
+            weights=str(definition.get("weights", "latest")),
             seeds=definition["seeds"],
             vary=[source for source in SOURCES if source in definition["vary"]],
             notes=[str(note) for note in definition["notes"]],
@@ -263,6 +283,8 @@ def _variant(
         published={str(key): float(value) for key, value in facts["published"].items()},
         unverified=[str(key) for key in facts.get("unverified", ())],
         baseline="" if baseline == name else baseline,
+        levels={str(factor): str(level) for factor, level in facts.get("levels", {}).items()},
+        same_as=str(facts.get("same_as") or ""),
         runs=compared,
         untuned=untuned,
     )
@@ -332,13 +354,18 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
             file=file,
             exact=exact,
             clusters_N=np.array(sentences["clusters"]) if "clusters" in sentences else None,
+            others={
+                str(name): float(measure["score"])
+                for name, measure in record["measures"].items()
+                if name not in ("bleu", "exact_match")
+            },
             cut=int(record.get("cut_translations", 0)),
             unknown=int(record.get("unknown_tokens", 0)),
         )
         lists = [measured.log_probabilities_N, measured.tokens_N, measured.statistics_N10[:, 0]]
         lists += [array for array in (measured.clusters_N, exact and exact.right_N) if array is not None]
         counts_N = np.concatenate([measured.statistics_N10.ravel(), measured.tokens_N, [measured.words]])
-        scores = [measured.bleu, measured.perplexity, *measured.log_probabilities_N]
+        scores = [measured.bleu, measured.perplexity, *measured.others.values(), *measured.log_probabilities_N]
         is_possible = counts_N.min() >= 0 and counts_N.max() < MOST_NGRAMS and np.isfinite(scores).all()
         if len({array.shape for array in lists}) > 1 or not measured.words or not is_possible:
             raise ValueError("its lists of sentences differ in length, or it has impossible numbers")

@@ -1,13 +1,14 @@
-"""Differences between variants: scores of several seeds on one test set, with simultaneous confidence intervals.
+"""Contrasts of variants: scores of several seeds on one test set, with simultaneous confidence intervals.
 
-docs/statistics.md derives it. With k seeds of a variant v, k' of its baseline b, and scores y,
+docs/statistics.md derives it. With weights c that sum to 0, k_v seeds of a variant v, and scores y,
 
-    difference = mean(y_v) - mean(y_b)
-    variance   = s_v^2 / k + s_b^2 / k' + t^2
+    contrast = sum of c_v mean(y_v)
+    variance = sum of c_v^2 s_v^2 / k_v + t^2
 
 s^2 is the variance over seeds on this test set; t^2 is what another choice of sentences would add, from a bootstrap
 over sentences (the same for all runs), less the interaction of seeds and sentences, which s^2 already counts. Each of
-m comparisons has the level 5 %/m (Bonferroni). tests/drills/test_false_alarms.py simulates the error rates.
+m contrasts has the level 5 %/m (Bonferroni). The difference of a variant from its baseline has weights 1 and -1.
+tests/drills/test_false_alarms.py simulates the error rates.
 """
 
 import functools
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import nctdtrinc, stdtr, stdtrit
 
 CONFIDENCE = 0.95
@@ -27,9 +29,8 @@ OUTLYING = 100.0
 ROUNDING = 1e-6
 # This many weights of resampled sentences are in memory at a time.
 BLOCK = 1 << 22
-# Sweeps that are simulated for the minimum detectable difference, and the shares of sentences for which they are.
-SIMULATED_SWEEPS = 600
-SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)
+# Sweeps that are simulated for the minimum detectable difference.
+SIMULATED_SWEEPS = 2000
 
 
 class Scores(NamedTuple):
@@ -42,7 +43,7 @@ class Scores(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A variant's mean score minus its baseline's, with its uncertainty."""
+    """A variant's mean score minus its baseline's, or another contrast, with its uncertainty."""
 
     value: float
     error: float  # the standard error of value
@@ -52,16 +53,23 @@ class Difference(NamedTuple):
     p_value: float  # of this comparison alone
     corrected_p: float  # of the family: Bonferroni's
     mde: float | None  # the minimum detectable difference, found with the stated power; None if nothing varies
-    seeds: tuple[int, int]  # of the variant and of its baseline
-    # "own": both sides have several seeds; "borrowed": one side has one seed, and the spread of other variants is used;
-    # "none": no variant has two seeds, and the interval accounts for sentences only.
+    seeds: tuple[int, int]  # the fewest of variants with positive and with negative weights
+    # "own": all have several seeds; "borrowed": one has one seed, and the spread of other variants is used; "none": no
+    # variant has two seeds, and the interval accounts for sentences only.
     seed_spread: str
-    is_pooled: bool = False  # whether the spread of other variants also counts for a side that has several seeds
-    welch_p: float | None = None  # by Welch's t-test of the two sides' seeds alone; None unless both have two
+    is_pooled: bool = False  # whether the spread of other variants also counts for one that has several seeds
+    welch_p: float | None = None  # by Welch's t-test of these seeds alone; None unless all have two
+    # That the true difference is as large as the margin or larger: two one-sided tests, corrected. None: no margin.
+    equivalence_p: float | None = None
 
     @property
     def significant(self) -> bool:
         return self.corrected_p < 1 - CONFIDENCE
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether the interval of the family's level on each side is within the margin."""
+        return self.equivalence_p is not None and self.equivalence_p < 1 - CONFIDENCE
 
     @property
     def fewest_seeds(self) -> int:
@@ -141,13 +149,13 @@ class Spread(NamedTuple):
 
     variance_G: np.ndarray
     df_G: np.ndarray
-    most_df: float  # the most degrees of freedom that any comparison may claim
+    most_df: float  # the most degrees of freedom that any contrast may claim
     with_sentences_G: np.ndarray  # of that variance, the interaction with sentences
     is_pooled_G: np.ndarray  # whether groups with a variance of their own also use the typical one of the others
 
 
-class Contrasts(NamedTuple):
-    """Differences of means of P pairs of groups."""
+class Estimates(NamedTuple):
+    """P contrasts of means of groups; of simulated sweeps, with an axis of these before."""
 
     values_P: np.ndarray
     errors_P: np.ndarray
@@ -157,7 +165,7 @@ class Contrasts(NamedTuple):
     @property
     def critical_P(self) -> np.ndarray:
         """How many standard errors an interval has on each side."""
-        return stdtrit(self.df_P, 1 - (1 - CONFIDENCE) / (2 * len(self.values_P)))
+        return stdtrit(self.df_P, 1 - (1 - CONFIDENCE) / (2 * self.values_P.shape[-1]))
 
     @property
     def p_values_P(self) -> np.ndarray:
@@ -165,39 +173,72 @@ class Contrasts(NamedTuple):
             t = np.where(self.values_P == 0, 0.0, np.abs(self.values_P) / self.errors_P)
         return 2 * stdtr(self.df_P, -t)
 
+    def outside_P(self, margin: float) -> np.ndarray:
+        """The p-values of two one-sided tests that the true value is outside -margin .. margin."""
+        with np.errstate(divide="ignore"):
+            return stdtr(self.df_P, (np.abs(self.values_P) - margin) / self.errors_P)
 
-Pairs = Sequence[tuple[int, int]]
 
-
-def compare(scores: Scores, groups: Sequence[Sequence[int]], pairs: Pairs) -> list[Difference]:
+def compare(
+    scores: Scores, groups: Sequence[Sequence[int]], pairs: Sequence[tuple[int, int]], margin: float | None = None
+) -> list[Difference]:
     """Each pair (variant, baseline) of groups of runs compared, all as one family."""
-    if not pairs:
+    return contrasts(scores, groups, pair_weights(pairs, len(groups)), margin)
+
+
+def pair_weights(pairs: Sequence[tuple[int, int]], groups: int) -> np.ndarray:
+    one_GG = np.eye(groups)
+    return np.array([one_GG[variant] - one_GG[baseline] for variant, baseline in pairs])
+
+
+def contrasts(
+    scores: Scores, groups: Sequence[Sequence[int]], weights_PG: ArrayLike, margin: float | None = None
+) -> list[Difference]:
+    """Sums of the means of groups of runs with these weights, all as one family.
+
+    With a `margin`, each is also tested for equivalence: whether the true value is closer to 0 than that.
+    """
+    weights_PG = np.asarray(weights_PG, np.float64)
+    if not weights_PG.size:
         return []
-    spread = _spread(scores, groups)
-    found = _contrasts(scores, groups, pairs, spread)
-    half = found.critical_P * found.errors_P
-    low, high = np.clip([found.values_P - half, found.values_P + half], -scores.largest, scores.largest)
-    corrected = np.minimum(found.p_values_P * len(pairs), 1.0)
+    spread, sizes_G = _spread(scores, groups), np.array([len(group) for group in groups])
+    found = _estimates(scores, groups, weights_PG, spread)
+    half, largest = found.critical_P * found.errors_P, scores.largest * np.abs(weights_PG).sum(1) / 2
+    low, high = np.clip([found.values_P - half, found.values_P + half], -largest, largest)
+    corrected = np.minimum(found.p_values_P * len(weights_PG), 1.0)
     columns = (found.values_P, found.errors_P, found.df_P, low, high, found.p_values_P, corrected)
-    mdes = _minimum_detectable(groups, pairs, found, has_spread=spread.most_df > 0)
+    mdes = _minimum_detectable(sizes_G, weights_PG, found, has_spread=spread.most_df > 0)
+    welch = _welch_p(scores, groups, weights_PG)
+    outside = [None] * len(mdes) if margin is None else np.minimum(found.outside_P(margin) * len(mdes), 1.0).tolist()
     differences = []
-    for numbers, mde, pair in zip(np.stack(columns, axis=-1).tolist(), mdes, pairs, strict=True):
-        seeds = (len(groups[pair[0]]), len(groups[pair[1]]))
+    for numbers, mde, weights_G, welch_p, equivalence_p in zip(
+        np.stack(columns, axis=-1).tolist(), mdes, weights_PG, welch, outside, strict=True
+    ):
+        seeds = (int(sizes_G[weights_G > 0].min()), int(sizes_G[weights_G < 0].min()))
         seed_spread = "none" if spread.most_df == 0 else "own" if min(seeds) > 1 else "borrowed"
-        is_pooled = bool(spread.is_pooled_G[list(pair)].any())
-        welch_p = _welch_p(*(scores.values_R[list(groups[group])] for group in pair))
-        differences.append(Difference._make([*numbers, mde, seeds, seed_spread, is_pooled, welch_p]))
+        is_pooled = bool(spread.is_pooled_G[weights_G != 0].any())
+        differences.append(Difference._make([*numbers, mde, seeds, seed_spread, is_pooled, welch_p, equivalence_p]))
     return differences
 
 
-def _welch_p(one_S: np.ndarray, other_S: np.ndarray) -> float | None:
-    if min(len(one_S), len(other_S)) < 2:
-        return None
-    one, other = one_S.var(ddof=1) / len(one_S), other_S.var(ddof=1) / len(other_S)
-    if one + other < ROUNDING**2:
-        return None
-    df = (one + other) ** 2 / (one**2 / (len(one_S) - 1) + other**2 / (len(other_S) - 1))
-    return float(2 * stdtr(df, -abs(one_S.mean() - other_S.mean()) / np.sqrt(one + other)))
+def _welch_p(scores: Scores, groups: Sequence[Sequence[int]], weights_PG: np.ndarray) -> list[float | None]:
+    """Welch's t-test of each contrast, uncorrected, of the seeds of its groups alone."""
+    found: list[float | None] = []
+    for weights_G in weights_PG:
+        used = [
+            (weight, scores.values_R[list(group)]) for weight, group in zip(weights_G, groups, strict=True) if weight
+        ]
+        sizes = np.array([len(values) for _, values in used])
+        if sizes.min() < 2:
+            found.append(None)
+            continue
+        parts = np.array([weight**2 * values.var(ddof=1) / len(values) for weight, values in used])
+        if (variance := parts.sum()) < ROUNDING**2:
+            found.append(None)
+            continue
+        t = abs(sum(weight * values.mean() for weight, values in used)) / np.sqrt(variance)
+        found.append(float(2 * stdtr(variance**2 / (parts**2 / (sizes - 1)).sum(), -t)))
+    return found
 
 
 def not_worse_than_the_best(scores: Scores, groups: Sequence[Sequence[int]], sign: int) -> list[int]:
@@ -210,20 +251,19 @@ def not_worse_than_the_best(scores: Scores, groups: Sequence[Sequence[int]], sig
     others = [number for number in range(len(groups)) if number != best]
     if not others:
         return [best]
-    found = _contrasts(scores, groups, [(number, best) for number in others], _spread(scores, groups))
+    weights_PG = pair_weights([(number, best) for number in others], len(groups))
+    found = _estimates(scores, groups, weights_PG, _spread(scores, groups))
     worse = found.p_values_P * len(others) < 1 - CONFIDENCE
     return sorted([best, *(number for number, is_worse in zip(others, worse, strict=True) if not is_worse)])
 
 
 def _minimum_detectable(
-    groups: Sequence[Sequence[int]], pairs: Pairs, found: Contrasts, has_spread: bool
+    sizes_G: np.ndarray, weights_PG: np.ndarray, found: Estimates, has_spread: bool
 ) -> list[float | None]:
-    """The true difference of each pair that such a sweep would find significant with the stated power."""
-    sizes = tuple(len(group) for group in groups)
+    """The true value of each contrast that such a sweep would find significant with the stated power."""
     if has_spread:
-        share = min(SHARES, key=lambda share: abs(share - float(np.median(found.of_sentences_P))))
-        by_seeds = _simulated(sizes, tuple(pairs), share)
-        in_errors = [by_seeds[sizes[variant], sizes[baseline]] for variant, baseline in pairs]
+        share = min(round(float(np.median(found.of_sentences_P)), 1), 0.9)
+        in_errors = _simulated(tuple(sizes_G.tolist()), tuple(map(tuple, weights_PG.tolist())), share)
     else:
         # The shift at which the t of noncentrality `shift` is above the critical value with the wanted probability.
         in_errors = nctdtrinc(found.df_P, 1 - POWER, found.critical_P).tolist()
@@ -231,29 +271,52 @@ def _minimum_detectable(
 
 
 @functools.lru_cache(maxsize=128)
-def _simulated(sizes: tuple[int, ...], pairs: Pairs, of_sentences: float) -> dict[tuple[int, int], float]:
-    """The minimum detectable difference in median standard errors, by the seeds of both sides.
+def _simulated(sizes_G: tuple[int, ...], weights_PG: tuple[tuple[float, ...], ...], of_sentences: float) -> list[float]:
+    """The minimum detectable value of each contrast in median standard errors.
 
     No formula has it: errors and degrees of freedom are estimates, and depend on all groups. So sweeps of this design
-    are simulated whose groups all vary alike, `of_sentences` being the sentences' share of a difference's variance.
+    are simulated whose groups all vary alike, `of_sentences` being the sentences' share of a contrast's variance.
     """
-    rng, group_R = np.random.default_rng(0), np.repeat(np.arange(len(sizes)), sizes)
-    groups = [np.flatnonzero(group_R == group).tolist() for group in range(len(sizes))]
-    extra = of_sentences / (1 - of_sentences) / float(np.median(sizes))
-    covariance = extra * (group_R[:, None] == group_R)
-    sweeps = []
-    for _ in range(SIMULATED_SWEEPS):
-        values = rng.standard_normal(len(group_R)) + np.sqrt(extra) * rng.standard_normal(len(sizes))[group_R]
-        scores = Scores(values, covariance, 10**6)
-        found = _contrasts(scores, groups, pairs, _spread(scores, groups))
-        sweeps.append((found.critical_P * found.errors_P - found.values_P, found.errors_P))
-    needed_SP, errors_SP = (np.array(column) for column in zip(*sweeps, strict=True))
-    seeds_P = [(sizes[variant], sizes[baseline]) for variant, baseline in pairs]
-    alike = {seeds: [other == seeds for other in seeds_P] for seeds in set(seeds_P)}
-    return {
-        seeds: float(np.quantile(needed_SP[:, same], POWER) / np.median(np.median(errors_SP[:, same], axis=1)))
-        for seeds, same in alike.items()
-    }
+    scores, groups = simulated_scores(np.random.default_rng(0), SIMULATED_SWEEPS, sizes_G, of_sentences)
+    found = _estimates(scores, groups, np.array(weights_PG), _spread(scores, groups))
+    needed_SP = found.critical_P * found.errors_P - found.values_P
+    # Contrasts of one form, as all differences of variants with three seeds, are one quantity.
+    forms = [tuple(sorted(zip(row, sizes_G, strict=True))) for row in weights_PG]
+    by_form = {}
+    for form in set(forms):
+        alike = [other == form for other in forms]
+        errors = np.median(np.median(found.errors_P[:, alike], axis=1))
+        by_form[form] = float(np.quantile(needed_SP[:, alike], POWER) / errors)
+    return [by_form[form] for form in forms]
+
+
+def simulated_scores(
+    rng: np.random.Generator,
+    sweeps: int,
+    sizes_G: Sequence[int],
+    of_sentences: float = 0.0,
+    deviations_G: ArrayLike = 1.0,
+) -> tuple[Scores, list[list[int]]]:
+    """Scores of many sweeps without true differences, on an axis before the runs, and the groups of runs.
+
+    Seeds have these standard deviations; where these are 1, `of_sentences` is the sentences' share of a difference's
+    variance.
+    """
+    group_R = np.repeat(np.arange(len(sizes_G)), sizes_G)
+    groups = [np.flatnonzero(group_R == group).tolist() for group in range(len(sizes_G))]
+    extra = of_sentences / (1 - of_sentences) / float(np.median(sizes_G))
+    deviations_R = np.broadcast_to(deviations_G, len(sizes_G))[group_R]
+    values_SR = deviations_R * rng.standard_normal((sweeps, len(group_R)))
+    values_SR += np.sqrt(extra) * rng.standard_normal((sweeps, len(sizes_G)))[:, group_R]
+    return Scores(values_SR, extra * (group_R[:, None] == group_R), 10**6), groups
+
+
+def _averages(scores: Scores, groups: Sequence[Sequence[int]]) -> np.ndarray:
+    """The weights by which scores become the means of groups."""
+    means_GR = np.zeros((len(groups), scores.values_R.shape[-1]))
+    for number, group in enumerate(groups):
+        means_GR[number, list(group)] = 1 / len(group)
+    return means_GR
 
 
 def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
@@ -265,63 +328,60 @@ def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
         s^2 >  c:  s^2 with f + w sqrt(c) / s: the more the group scatters, the less the others say about it
 
     Two other groups at least are needed to say what is typical. The weight is the largest of a simple form that keeps
-    the rate of simulated false alarms. No comparison may claim more than half of all degrees of freedom, or those of
+    the rate of simulated false alarms. No contrast may claim more than half of all degrees of freedom, or those of
     all groups but the largest; with two groups this is min(f), which is valid whatever the variances are (Mickey and
     Brown 1966). It bounds the sum of seeds and sentences too, and so does f times what the seeds alone have: where the
     spread of seeds looks small by luck, the sentences look like all there is.
     """
-    dfs = np.array([max(len(group) - 1, 0) for group in groups])
+    dfs = np.array([len(group) - 1 for group in groups])
     known = dfs > 0
     if not known.any():
         zeros = np.zeros(len(groups))
         return Spread(zeros, np.full(len(groups), np.inf), 0.0, zeros, known)
-    observed, crossed = np.zeros(len(groups)), np.zeros(len(groups))
-    for g in (int(index) for index in np.flatnonzero(known)):
-        covariance = scores.covariance_RR[np.ix_(groups[g], groups[g])]
-        observed[g] = scores.values_R[groups[g]].var(ddof=1)
-        crossed[g] = (np.trace(covariance) - covariance.sum() / len(groups[g])) / dfs[g]
-    crossed[~known] = crossed[known].mean()
+    means_GR = _averages(scores, groups)
+    in_group_GR = means_GR > 0
+    deviations = scores.values_R - scores.values_R @ means_GR.T @ in_group_GR
+    observed = (deviations**2 @ in_group_GR.T) / np.maximum(dfs, 1)
+    observed = np.where(known & (observed > ROUNDING**2), observed, 0.0)
+    joint = (means_GR @ scores.covariance_RR * means_GR).sum(1)
+    crossed = (in_group_GR @ scores.covariance_RR.diagonal() - joint * (dfs + 1)) / np.maximum(dfs, 1)
+    crossed = np.where(known, crossed, crossed[known].mean())
 
-    second = np.sort(observed[known])[-2] if known.sum() > 2 else 0.0
+    second = np.sort(observed[..., known])[..., -2, None] if known.sum() > 2 else np.zeros(1)
     telling = np.where((second > 0) & (observed > OUTLYING * second), 0, dfs)
-    of_others = telling.sum() - telling
-    typical = np.maximum((observed @ telling - observed * telling) / np.maximum(of_others, 1), 0)
-    others = (telling > 0).sum() - (telling > 0)
+    of_others = telling.sum(-1, keepdims=True) - telling
+    told = (observed * telling).sum(-1, keepdims=True) - observed * telling
+    typical = np.maximum(told / np.maximum(of_others, 1), 0)
+    others = (telling > 0).sum(-1, keepdims=True) - (telling > 0)
     weight = np.where(others > 1, np.minimum(dfs**2 / 2, of_others), 0)
     is_pooled = known & (weight > 0)
     weight = np.where(known, weight, of_others)
     pooled = (dfs * observed + weight * typical) / (dfs + weight)
     wild = observed > typical
-    share = np.sqrt(np.divide(typical, observed, out=np.ones(len(groups)), where=wild))
+    share = np.sqrt(np.divide(typical, observed, out=np.ones_like(observed), where=wild))
     most = max(min(dfs.sum() / 2, dfs.sum() - dfs.max()), 1.0)
     return Spread(np.where(wild, observed, pooled), dfs + weight * share, most, crossed, is_pooled)
 
 
-def _contrasts(scores: Scores, groups: Sequence[Sequence[int]], pairs: Pairs, spread: Spread) -> Contrasts:
+def _estimates(scores: Scores, groups: Sequence[Sequence[int]], weights_PG: np.ndarray, spread: Spread) -> Estimates:
     sizes_G = np.array([len(group) for group in groups])
-    means_GR = np.zeros((len(groups), len(scores.values_R)))
-    for number, group in enumerate(groups):
-        means_GR[number, list(group)] = 1 / len(group)
-    one_P, other_P = np.array(pairs).T
-
-    def both(variance_G: np.ndarray) -> np.ndarray:
-        return variance_G[one_P] + variance_G[other_P]
-
-    weights_PR = means_GR[one_P] - means_GR[other_P]
-    of_seeds = both(spread.variance_G / sizes_G)
-    crossed = np.minimum(both(spread.with_sentences_G / sizes_G), of_seeds)
+    squares_GP = weights_PG.T**2
+    weights_PR = weights_PG @ _averages(scores, groups)
+    of_seeds = spread.variance_G / sizes_G @ squares_GP
+    crossed = np.minimum(spread.with_sentences_G / sizes_G @ squares_GP, of_seeds)
     of_sentences = np.maximum((weights_PR @ scores.covariance_RR * weights_PR).sum(1) - crossed, 0)
     variance = of_seeds + of_sentences
     variance = np.where(variance < ROUNDING**2, 0.0, variance)
     # Each part counts by how little is known of it, 1 / df (Satterthwaite).
-    uncertain = both((spread.variance_G / sizes_G) ** 2 / spread.df_G)
+    uncertain = (spread.variance_G / sizes_G) ** 2 / spread.df_G @ squares_GP**2
     with np.errstate(divide="ignore", invalid="ignore"):
         df = variance**2 / (of_sentences**2 / (scores.sentences - 1) + uncertain)
         df = np.where(variance > 0, df, scores.sentences - 1)
         if spread.most_df > 0:
-            fewest = np.maximum(np.minimum(sizes_G[one_P], sizes_G[other_P]) - 1, 1)
-            of_these = np.where(uncertain > 0, of_seeds**2 / uncertain, fewest)  # all seeds of both may tie
-            df = np.minimum(np.minimum(df, spread.most_df), fewest * of_these)
+            fewest = np.array([max(sizes_G[row != 0].min() - 1, 1) for row in weights_PG])
+            of_these = np.where(uncertain > 0, of_seeds**2 / uncertain, fewest)  # all of these seeds may tie
+            of_two = np.stack([np.sort(spread.df_G[..., row != 0])[..., -2:].sum(-1) for row in weights_PG], axis=-1)
+            df = np.minimum(np.minimum(df, spread.most_df), fewest * np.minimum(of_these, of_two))
         share = np.where(variance > 0, of_sentences / variance, 0.0)
-    values = weights_PR @ scores.values_R
-    return Contrasts(np.where(np.abs(values) < ROUNDING, 0.0, values), np.sqrt(variance), df, share)
+    values = scores.values_R @ weights_PR.T
+    return Estimates(np.where(np.abs(values) < ROUNDING, 0.0, values), np.sqrt(variance), df, share)

@@ -1,13 +1,15 @@
 """The tables of a report. The main one has the form of the paper's Table 3: a variant per row, blank where it has the
 base's value."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.report.findings import TestFindings
-from transformer_jax.report.metrics import BLEU, EXACT_MATCH, METRICS, PERPLEXITY, Metric, deviation, p_text
+from transformer_jax.report.families import Family
+from transformer_jax.report.findings import Compared, TestFindings
+from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY, Metric, deviation, metrics_of, p_text
 from transformer_jax.report.results import SweepResult
 from transformer_jax.report.statistics import Difference
 from transformer_jax.runs.metrics import count_text, duration
@@ -24,7 +26,7 @@ class Column(NamedTuple):
     title: str
     cells: Sequence[Cell]
     key: str = ""
-    kind: str = ""  # options, scores, differences, published or cost: these are shown and hidden together
+    kind: str = ""  # options, scores, differences, verdict, published or cost: these are shown and hidden together
     help: str = ""
     in_latex: str = ""  # "always", or where its cells "vary"
 
@@ -58,6 +60,10 @@ class Table(NamedTuple):
     def costs(self) -> str:
         """What the columns of costs measure."""
         return "; ".join(f"{column.title}: {column.help}" for column in self.columns if column.kind == "cost")
+
+    @property
+    def has_verdicts(self) -> bool:
+        return any(column.kind == "verdict" for column in self.columns)
 
     @property
     def is_unverified(self) -> bool:
@@ -127,7 +133,8 @@ PUBLISHED: tuple[tuple[str, str, Text], ...] = (
     ("parameters", "params publ.", count_text),
     ("exact_match", "exact publ.", "{:g}".format),
 )
-# What table.csv has of a difference.
+VERDICT = "two one-sided tests, corrected as the intervals are"
+# What table.csv and contrasts.csv have of a difference.
 DIFFERENCE = (
     "value",
     "low",
@@ -139,6 +146,8 @@ DIFFERENCE = (
     "welch_p",
     "detectable",
     "seed_spread",
+    "equivalence_p",
+    "verdict",
 )
 
 
@@ -156,21 +165,39 @@ def records(sweep: SweepResult, findings: TestFindings) -> list[dict[str, Any]]:
         for name, scores in findings.scores.items():
             values = scores.get(variant.name, ())
             record |= {f"{name}_mean": float(np.mean(values)) if values else None, f"{name}_sd": deviation(values)}
-        for metric in METRICS:
-            prefix = "log_perplexity" if metric is PERPLEXITY else metric.key
-            difference = findings.differences(metric).get(variant.name)
-            numbers = difference.to_json() if difference else {}
+        for key, compared in findings.by_metric.items():
+            prefix = "log_perplexity" if compared.metric is PERPLEXITY else key
+            numbers = compared.to_json().get(variant.name, {})
             record |= {f"{prefix}_difference_{name}": numbers.get(name) for name in DIFFERENCE}
         found.append(record)
     return found
 
 
+def contrast_records(findings: TestFindings) -> list[dict[str, Any]]:
+    """The rows of contrasts.csv: what is asked besides the differences from the baseline."""
+    return [
+        {"test": findings.split, "family": family.key, "contrast": name, "metric": metric, "role": compared.role}
+        | {key: numbers.get(key) for key in DIFFERENCE}
+        for family in findings.families
+        for metric, compared in findings.by_metric.items()
+        for name, numbers in compared.to_json(family.key).items()
+    ]
+
+
+def family_table(findings: TestFindings, family: Family) -> Table:
+    """Contrasts by every metric."""
+    columns = []
+    for compared in findings.by_metric.values():
+        if found := compared.families.get(family.key):
+            columns += _difference_columns(compared, [found.get(name) for name in family.contrasts], findings.unit)
+    return Table([Row(name) for name in family.contrasts], columns, "contrast", family.title)
+
+
 def main_table(sweep: SweepResult, findings: TestFindings, rows: Sequence[Mapping[str, Any]]) -> Table:
     """All variants on one test set; `rows` are their records."""
     columns = option_columns(sweep)
-    for metric in METRICS:
-        if metric.key in findings.by_metric:
-            columns += _columns_of(metric, findings, rows)
+    for compared in findings.by_metric.values():
+        columns += _columns_of(compared, findings, rows)
     columns += quantity_columns(rows, "scores")
     counts = [(row["seeds"], len(variant.runs)) for row, variant in zip(rows, sweep.variants, strict=True)]
     seeds = [Cell(f"{done}" if done == planned else f"{done} of {planned}", done) for done, planned in counts]
@@ -192,9 +219,9 @@ def runs_table(sweep: SweepResult) -> Table:
     numbers = [{quantity.key: run.number(quantity.key) for quantity in QUANTITIES} for run in runs]
     columns = [Column("state", [Cell(STATE_NAMES.get(run.state, run.state), run.state) for run in runs], kind="left")]
     columns += quantity_columns(numbers, "scores", "cost")
-    for split in sweep.tests:
-        scores = [run.measured[split].bleu if split in run.measured else None for run in runs]
-        columns.append(Column(f"BLEU {split}", [number_cell(score, "{:.2f}".format) for score in scores]))
+    for split, metric in itertools.product(sweep.tests, metrics_of(sweep)):
+        scores = [metric.of(run.measured[split]) if split in run.measured else None for run in runs]
+        columns.append(Column(f"{metric.title} {split}", [number_cell(score, "{:.4g}".format) for score in scores]))
     return Table([Row(run.name) for run in runs], columns, "run")
 
 
@@ -226,36 +253,47 @@ def score_cell(seeds: Sequence[float], is_leading: bool = False) -> Cell:
     return Cell(f"{mean:{form}}", mean, "" if spread is None else f"± {spread:{form}}", "best" if is_leading else "")
 
 
-def _columns_of(metric: Metric, findings: TestFindings, rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """The scores by a metric, the differences from the baseline with their intervals, and the corrected p-values.
+def _columns_of(compared: Compared, findings: TestFindings, rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """The scores by a metric, and the differences from the baseline.
 
     Of perplexity the scores per token, and per word where these are compared.
     """
-    compared, names = findings.by_metric[metric.key], [row["variant"] for row in rows]
-    scores = [(metric.key, {EXACT_MATCH: "exact %"}.get(metric, metric.title), findings.signature * (metric is BLEU))]
+    metric, names = compared.metric, [row["variant"] for row in rows]
+    role = f" ({compared.role})" if compared.role else ""
+    title = "exact %" if metric is EXACT_MATCH else metric.title
+    scores = [(metric.key, title + role, findings.signature * (metric is BLEU))]
     if metric is PERPLEXITY and findings.unit == "word":
-        scores.append(("word_perplexity", "PPL/word", "perplexity per word: vocabularies differ"))
+        scores.append(("word_perplexity", f"PPL/word{role}", "perplexity per word: vocabularies differ"))
     columns = []
     for key, title, about in scores:
         is_compared = key == scores[-1][0]
         best = compared.leading if is_compared else frozenset()
         cells = [score_cell(findings.scores[key].get(name, ()), name in best) for name in names]
         columns.append(Column(title, cells, key, "scores", about, "always" * is_compared))
-    if not compared.differences:
-        return columns
-    about = "difference from the baseline"
+    if compared.differences:
+        columns += _difference_columns(compared, [compared.differences.get(name) for name in names], findings.unit)
+    return columns
+
+
+def _difference_columns(compared: Compared, found: Sequence[Difference | None], unit: str) -> list[Column]:
+    """Differences with their intervals, the corrected p-values and, where a margin is declared, the verdicts."""
+    metric = compared.metric
+    about = f"difference from the baseline; {'higher' if metric.sign > 0 else 'lower'} is better"
     if metric is PERPLEXITY:
-        about = f"log-perplexity per {findings.unit}, as a change in percent; lower is better"
-    found = [compared.differences.get(name) for name in names]
-    p_cells = [Cell(p_text(d.corrected_p), d.corrected_p) if d else Cell() for d in found]
-    p_title = "p (corrected)" if len(compared.differences) > 1 else "p"
+        about = f"log-perplexity per {unit}, as a change in percent; lower is better"
+    p_title = "p (corrected)" if sum(difference is not None for difference in found) > 1 else "p"
     p_about = f"{metric.title}: corrected for all comparisons of the column (Bonferroni)"
     cells = [difference_cell(metric, difference) for difference in found]
-    return [
-        *columns,
+    p_cells = [Cell(p_text(d.corrected_p), d.corrected_p) if d else Cell() for d in found]
+    columns = [
         Column(f"Δ {metric.title}", cells, f"{metric.key}_difference", "differences", about, "always"),
         Column(p_title, p_cells, f"{metric.key}_p", "differences", p_about),
     ]
+    if compared.margin is not None:
+        verdicts = [Cell(verdict, verdict) for verdict in (metric.verdict(d) if d else "" for d in found)]
+        margin = f"within ±{metric.margin_text(compared.margin)}"
+        columns.append(Column(margin, verdicts, f"{metric.key}_verdict", "verdict", VERDICT, "always"))
+    return columns
 
 
 def option_columns(sweep: SweepResult) -> list[Column]:

@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 from transformer_jax.report.findings import TestFindings, find
-from transformer_jax.report.metrics import METRICS
 from transformer_jax.report.results import SweepResult, Tuned
 from transformer_jax.report.table import Cell, Column, Row, Table, difference_cell, score_cell
 from transformer_jax.report.text import words
@@ -47,10 +46,10 @@ def table(sweep: SweepResult, tuned: TestFindings, untuned: TestFindings | None)
         cells = [_loss(sweep.tuned[name], f"{factor:g}") for name in names]
         columns.append(Column(f"validation loss x {factor:g}", cells))
     both = {} if untuned is None else {"tuned": tuned, "own rate": untuned}
-    for metric in METRICS:
-        differences = []
+    for key, compared in tuned.by_metric.items():
+        metric, differences = compared.metric, []
         for title, findings in both.items():
-            if found := findings.by_metric.get(metric.key):
+            if found := findings.by_metric.get(key):
                 scores = [score_cell(found.scores.get(name, ()), name in found.leading) for name in names]
                 columns.append(Column(f"{metric.title} {title}", scores))
                 cells = [difference_cell(metric, found.differences.get(name)) for name in names]
@@ -71,7 +70,7 @@ def to_json(sweep: SweepResult, untuned: TestFindings | None) -> dict[str, Any]:
     found: dict[str, Any] = {"factors": sweep.factors, "variants": variants, "cost": cost(sweep)}
     if untuned is not None:
         found["untuned"] = {
-            key: {"scores": compared.scores, "differences": compared.differences_json()}
+            key: {"scores": compared.scores, "differences": compared.to_json()}
             for key, compared in untuned.by_metric.items()
         }
     return found

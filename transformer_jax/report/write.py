@@ -1,21 +1,26 @@
 """The report of a sweep's folder as files, from templates: a page, Markdown and LaTeX; CSV, JSON and figures."""
 
+import contextlib
 import csv
 import io
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.errors import BadInput, visible
 from transformer_jax.files import paths
-from transformer_jax.files.atomic import explained, write_atomically
+from transformer_jax.files.atomic import explained, write_atomically, write_json
+from transformer_jax.files.record import read_object
 from transformer_jax.pictures.pages import image_url, render
 from transformer_jax.report import text
+from transformer_jax.report.families import Family
 from transformer_jax.report.figures import drawn
 from transformer_jax.report.report import Report, TestReport, report_of, to_json
-from transformer_jax.report.results import load_sweep
+from transformer_jax.report.results import LOOKS, SweepResult, load_sweep
+from transformer_jax.report.table import Table
 from transformer_jax.report.text import TEMPLATES, latex, markdown, words
 
 # The first of the files marks all as those of a report; files of other formats contain MADE_BY.
@@ -23,11 +28,12 @@ JSON = "report.json"
 MADE_BY = "transformer-jax report"
 LONGEST_NAME = 80
 # The facts that are comments of a LaTeX table.
-IN_LATEX = ("command", "transformer_jax", "transformer_jax_sha256", "jax", "cpu", "devices")
+IN_LATEX = ("primary", "command", "transformer_jax", "transformer_jax_sha256", "commit", "jax", "cpu", "devices")
 LEGENDS = {
     "asterisk": "*: a significant difference (p below 0.05, corrected where several are compared).",
     "best": "Bold: not significantly worse than the best mean of its column, where others are.",
     "unverified": "?: a published score that was not verified against its source.",
+    "verdicts": "Within the margin, of two one-sided tests: better, worse, equivalent (surely within it) or undecided.",
 }
 
 
@@ -39,7 +45,20 @@ def write_report(
     files = {name: content for form in formats for name, content in _files(report, form)}
     if not files:
         raise BadInput(f"{report.sweep.path}: nothing is measured yet, so there are no figures")
-    return report, write_files(files, report.sweep.path, output)
+    paths = write_files(files, report.sweep.path, output)
+    if any(test.findings.differences for test in report.tests):
+        record_look(report.sweep)
+    return report, paths
+
+
+def record_look(sweep: SweepResult) -> None:
+    """Keeps in looks.json which seeds the sweep has, so that a later report knows which were added after this one."""
+    file = sweep.path / LOOKS
+    if list(sweep.seeds) not in sweep.looks:
+        look = {"seeds": sweep.seeds, "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        with contextlib.suppress(OSError, BadInput):  # an archive may be read-only
+            earlier = read_object(file).get("looks", []) if file.exists() else []
+            write_json(file, {"looks": [*earlier, look]})
 
 
 def write_files(files: Mapping[str, bytes | str], folder: Path, output: str | Path | None) -> list[Path]:
@@ -66,10 +85,14 @@ def _files(report: Report, form: str) -> Iterator[tuple[str, bytes | str]]:
         yield "report.md", markdown_page(report)
         yield "table.csv", _csv([row for test in report.tests for row in test.rows])
         yield "runs.csv", _csv(report.scores)
+        if contrasts := [row for test in report.tests for row in test.contrasts]:
+            yield "contrasts.csv", _csv(contrasts)
         yield "index.html", html_page(report)
     elif form == "latex":
         for test in report.tests:
             yield f"table_{_named(test.findings.split)}.tex", latex_table(report, test)
+            for family, table in test.families:
+                yield f"{family.key}_{_named(test.findings.split)}.tex", latex_table(report, test, family, table)
     else:
         for name, plot in report.plots.items():
             yield f"{_named(name)}.{form}", drawn(plot, form, MADE_BY)
@@ -97,13 +120,14 @@ def render_markdown(template: str, **values: Any) -> str:
     return re.sub(r"\n{3,}", "\n\n", re.sub(r" +\n", "\n", page)).strip() + "\n"
 
 
-def latex_table(report: Report, test: TestReport) -> str:
-    """The table of a test set for \\input: a float with booktabs, with caption and label."""
+def latex_table(report: Report, test: TestReport, family: Family | None = None, of_family: Table | None = None) -> str:
+    """The table of a test set, or of a family of contrasts, for \\input: a float with booktabs, caption and label."""
     sweep, findings = report.sweep, test.findings
     updates = {run.step for run in sweep.runs if run.finished}
     seeds = {row["seeds"] for row in test.rows}
-    table = test.table.for_latex()
-    differences = findings.bleu_differences
+    table = (of_family or test.table).for_latex()
+    differences = findings.differences
+    names = [sweep.name, findings.split, *([family.key] if family else [])]
     facts = [f"{name}: {report.facts[name]}" for name in IN_LATEX if name in report.facts]
     lines = (f"Made by {MADE_BY}.", report.state, *report.mixtures, *facts)
     return text.render(
@@ -111,13 +135,14 @@ def latex_table(report: Report, test: TestReport) -> str:
         latex,
         report=report,
         findings=findings,
+        family=family,
         table=table,
         comments=[visible(" ".join(line.split())) for line in lines],
         seeds=seeds,
         updates=updates,
         baseline=sweep.baseline_of(differences) if differences else "",
         best=LEGENDS["best"],
-        label="-".join(re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in (sweep.name, findings.split)),
+        label="-".join(re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in names),
         notes=[row.note for row in table.rows if row.note],
         scope=" ".join(words("scope", sweep, findings)) if differences else "",
     )
@@ -125,7 +150,8 @@ def latex_table(report: Report, test: TestReport) -> str:
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     file = io.StringIO()
-    writer = csv.DictWriter(file, rows[0] if rows else [], lineterminator="\n")
+    columns = dict.fromkeys(name for row in rows for name in row)  # test sets may differ in what is measured
+    writer = csv.DictWriter(file, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue()

@@ -1,0 +1,73 @@
+"""What else than differences from the baseline a sweep asks: each family of contrasts is corrected by itself."""
+
+import collections
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from transformer_jax.report.results import SweepResult, VariantResult
+
+Weights = Mapping[str, float]  # by variant; they sum to 0
+
+
+class Family(NamedTuple):
+    """Contrasts of variants."""
+
+    key: str
+    title: str
+    help: str
+    contrasts: Mapping[str, Weights]  # by name
+
+
+EFFECTS = (
+    "A main effect is the difference between two levels of a factor, averaged over the levels of the others. An "
+    "interaction (×) is how much more one change does where the other is made too: 0 where effects simply add up"
+)
+CONTROLS = "Variants that repeat another one: no difference is expected"
+
+
+def families(sweep: SweepResult, measured: Sequence[str]) -> list[Family]:
+    """The families of a sweep that have any contrast of variants that are `measured`."""
+    variants = [variant for variant in sweep.variants if variant.name in measured]
+    controls = {v.name: {v.name: 1.0, v.same_as: -1.0} for v in variants if v.same_as in measured}
+    effects = {
+        name: weights
+        for factors in dict.fromkeys(tuple(v.levels) for v in sweep.variants if v.levels)
+        for name, weights in _effects(factors, variants, sweep.baseline)
+    }
+    declared = {name: weights for name, weights in sweep.contrasts.items() if set(weights) <= set(measured)}
+    found = [
+        Family("effects", "Main effects and interactions", EFFECTS, effects),
+        Family("contrasts", "Contrasts", "Sums of mean scores with the weights that the sweep declares", declared),
+        Family("controls", "Controls (A/A)", CONTROLS, controls),
+    ]
+    return [family for family in found if family.contrasts]
+
+
+def _effects(factors: Sequence[str], variants: Sequence[VariantResult], baseline: str) -> Iterator[tuple[str, Weights]]:
+    """Main effects and pairwise interactions of the variants that have levels of these factors.
+
+    Levels are compared with the baseline's, or else the first, in the combinations of other levels that all have.
+    """
+    cells = {tuple(v.levels.values()): v.name for v in variants if tuple(v.levels) == factors and not v.same_as}
+    if not cells:
+        return
+    first = next((cell for cell, name in cells.items() if name == baseline), next(iter(cells)))
+    levels = dict.fromkeys((at, level) for cell in cells for at, level in enumerate(cell) if level != first[at])
+    changes = sorted(levels, key=lambda change: change[0])
+    pairs = [(one, other) for one, other in itertools.combinations(changes, 2) if one[0] != other[0]]
+    for changed in [*((change,) for change in changes), *pairs]:
+        squares = []  # the cells with all of these changes, and without each part of them, with their signs
+        for cell in cells:
+            square = {}
+            for kept in itertools.product((True, False), repeat=len(changed)):
+                undone = {at: first[at] for (at, _), is_kept in zip(changed, kept, strict=True) if not is_kept}
+                square[tuple(undone.get(at, level) for at, level in enumerate(cell))] = (-1.0) ** len(undone)
+            if all(cell[at] == level for at, level in changed) and all(corner in cells for corner in square):
+                squares.append(square)
+        if squares:
+            name = " × ".join(f"{factors[at]}={level} against {first[at]}" for at, level in changed)
+            weights = collections.Counter[str]()
+            for square in squares:
+                weights.update({cells[corner]: sign / len(squares) for corner, sign in square.items()})
+            yield name, weights
