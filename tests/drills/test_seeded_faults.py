@@ -260,7 +260,7 @@ FAULTS = [
     Fault(
         "p-values are not corrected",
         "report/statistics.py",
-        "np.minimum(found.p_values_P * len(pairs), 1.0)",
+        "np.minimum(found.p_values_P * len(weights_PG), 1.0)",
         "found.p_values_P",
         "report/test_statistics.py",
     ),

@@ -1,4 +1,4 @@
-"""Reports the results of a sweep or of one run: in the terminal, and as files with all details. Only reads the folder.
+"""Reports the results of a sweep or of one run: in the terminal, and as files with all details.
 
   transformer-jax report runs/table3
   transformer-jax report runs/table3 --output=docs/results/table3
@@ -6,7 +6,7 @@
   transformer-jax report runs/demo   (one run: its scores with their signatures, its command, and what to cite)
 
 Writes index.html (opens in a browser without a network), report.md, table.csv, runs.csv (a line for each score of each
-run) and report.json into SWEEP/report/; of one run, report.md and report.json. --format=latex writes a table with
+run), contrasts.csv and report.json into SWEEP/report/; of one run, report.md and report.json. --format=latex writes a table with
 booktabs for each test set instead, --format=svg or pdf figures that are one column wide, --format=latex,pdf both.
 Also works on an unfinished sweep: runs that failed, are running or waiting are shown as such.
 """
