@@ -14,7 +14,6 @@ from tests.support.small_models import (
     applied,
     assert_close,
     built,
-    every_encoding,
     every_norm,
     small,
     variables_of,
@@ -81,7 +80,7 @@ def test_a_model_of_rematerialized_layers_is_the_model():
     assert_close(*(applied(model, variables, SOURCE, TARGET) for model in (remat, plain)))
 
 
-@every_encoding
+@pytest.mark.parametrize("positions", ["learned", "relative"])
 def test_all_but_learned_go_beyond_max_length(positions):
     model = Transformer(small(positions=positions, max_length=3))
     tokens = np.full((1, 4), 5)

@@ -17,31 +17,28 @@ SOURCE = np.array([[3, 4, 5, 6, 7], [8, 9, 10, 0, 0]])
 TARGET = np.array([[11, 12, 13, 14], [15, 16, 17, 0]])
 
 
-def with_slow(cases):
-    """Two encodings, one added to the embeddings and one inside of attention, are enough for a second interpreter."""
-    return [
-        pytest.param(*case, marks=() if case[0] in ("sinusoidal", "relative") else pytest.mark.slow) for case in cases
-    ]
+# One encoding added to the embeddings, two inside of attention; ATTENTION has rotary. The others are the long form.
+FEW_ENCODINGS = ("sinusoidal", "relative", "transformer_xl")
 
 
-every_encoding = pytest.mark.parametrize("positions", with_slow([(encoding,) for encoding in ENCODINGS]))
+def with_drills(encodings, *values):
+    return pytest.param(*values, marks=() if set(FEW_ENCODINGS) & {*encodings} else pytest.mark.drill)
+
+
+every_encoding = pytest.mark.parametrize("positions", [with_drills([each], each) for each in ENCODINGS])
 NORMS = ["post", "pre", "sandwich", "deepnorm"]
 every_norm = pytest.mark.parametrize("norm", NORMS)
 # All of attention's options at once, with an encoding that acts after the norm of queries and keys.
 ATTENTION = {"num_key_value_heads": 1, "qk_norm": True, "attention_softcap": 2.0, "positions": "rotary"}
-# Neither depends on the other: each encoding has one of the norms, the paper's has both.
+# Neither depends on the other: each encoding has one of the norms.
 every_architecture = pytest.mark.parametrize(
     "changes",
     [
-        {"positions": "sinusoidal", "norm": "pre"},
         *(
-            pytest.param(
-                {"positions": positions, "norm": norm},
-                marks=() if positions in ("sinusoidal", "relative") else pytest.mark.slow,
-            )
+            with_drills([positions], {"positions": positions, "norm": norm})
             for positions, norm in zip(ENCODINGS, itertools.cycle(NORMS), strict=False)
         ),
-        ATTENTION,
+        {**ATTENTION, "norm": "pre"},
     ],
     ids=lambda changes: "-".join(map(str, changes.values())),
 )

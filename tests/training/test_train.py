@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from tests.support.places import ROOT
 from tests.support.training_runs import (
     assert_quiet,
     assert_same_run,
-    command,
     environment,
     errors,
     known_steps,
@@ -29,10 +29,9 @@ from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import EXIT_UNFINISHED
 from transformer_jax.runs.export import SavedWeights
 from transformer_jax.runs.folder import RunFolder
+from transformer_jax.training.train import Trainer
 
 pytestmark = pytest.mark.slow
-
-BY_EPOCHS = ("train.epochs=0.3", "train.steps=100000", "optimizer.schedule=cosine")
 
 
 @pytest.fixture(scope="module")
@@ -42,27 +41,12 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def straight(place):
-    assert_quiet(train_here(place / "straight"))
+    """The uninterrupted run; its programs are compiled for it, into a cache of its own."""
+    known_steps.clear()
+    printed = train_here(place / "straight", f"train.compile_cache={place / 'cache'}")
+    assert_quiet(printed)
+    assert " 0 of them from the cache" in printed
     return place / "straight"
-
-
-@pytest.fixture(scope="module")
-def by_epochs(place):
-    """A run that train.epochs ends after 12 updates, and the schedule with it."""
-    printed = train_here(place / "by epochs", *BY_EPOCHS)
-    assert "finished at step 12" in printed
-    return place / "by epochs"
-
-
-def started(workdir, *options, until, devices=1):
-    """A training that has got as far as this line on stderr."""
-    process = subprocess.Popen(command(workdir, *options), env=environment(devices), stderr=subprocess.PIPE, text=True)
-    printed = ""
-    while until not in printed:
-        line = process.stderr.readline()
-        assert line, printed
-        printed += line
-    return process
 
 
 def test_a_run_explains_itself(straight):
@@ -75,6 +59,16 @@ def test_a_run_explains_itself(straight):
     assert rates[5] == pytest.approx(3e-3 * (4 / 5) ** 0.5) and rates[20] == pytest.approx(3e-3 * (4 / 20) ** 0.5)
 
 
+def test_another_seed_finds_every_program_in_the_cache(place, straight):
+    """On by default; hits are counted."""
+    assert TrainConfig().compile_cache
+    entries = {entry.name for entry in (place / "cache").iterdir()}
+    with mock.patch.dict(known_steps, clear=True):
+        options = (f"train.compile_cache={place / 'cache'}", "train.steps=6", "seed=40", "data.order_seed=40")
+        assert " 0 of them from the cache" not in train_here(place / "another seed", *options)
+    assert {entry.name for entry in (place / "cache").iterdir()} == entries, "a program that only one seed can use"
+
+
 def test_its_latest_and_its_best_weights(straight):
     """Both can be asked for by name; the best are those of the validation with the lowest loss that was saved."""
     losses = {line["step"]: line["valid_loss"] for line in metrics(straight) if "valid_loss" in line}
@@ -83,17 +77,21 @@ def test_its_latest_and_its_best_weights(straight):
     assert load_run(straight).weights_sha256 == latest.weights_sha256 != best.weights_sha256 or best.steps == [24]
 
 
-def test_stopped_and_resumed_is_the_uninterrupted_run(place, straight):
-    """Between checkpoints, and between lines of metrics."""
-    workdir, number = place / "stopped by a signal", signal.SIGTERM
-    process = started(workdir, until="step      10")
-    process.send_signal(number)
-    printed = process.stderr.read()
-    assert process.wait() == EXIT_UNFINISHED, printed
-    assert f"{number.name}: saving, then ending" in printed and f"stopped by {number.name} at step" in printed
+def test_stopped_and_resumed_is_the_uninterrupted_run(place, straight, monkeypatch):
+    """Between checkpoints, and between lines of metrics. The command as a process: tests/chaos, tests/processes."""
+    workdir, take_step = place / "stopped by a signal", Trainer.take_step
+
+    def stopping(self, *arguments, **options):
+        take_step(self, *arguments, **options)
+        if self.step == 13:
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "take_step", stopping)
+        printed = train_here(workdir, status=EXIT_UNFINISHED)
+    assert "SIGTERM: saving, then ending" in printed and "stopped by SIGTERM at step 13" in printed
     assert "; the same command resumes the run; " in printed
-    assert_quiet(printed)
-    assert "resuming from the checkpoint of step" in train_here(workdir)
+    assert "resuming from the checkpoint of step 13" in train_here(workdir)
     assert_same_run(workdir, straight)
 
 
@@ -112,8 +110,9 @@ def test_killed_in_the_middle_of_a_line_of_metrics(place, straight):
     assert_same_run(workdir, straight)
 
 
+@pytest.mark.drill
 def test_on_another_number_of_devices(place, straight):
-    """Started on one device, and resumed on two: the same to float tolerance."""
+    """Resumed on two devices. In short: test_restores_onto_another_number_of_devices in tests/runs."""
     workdir = resumable(straight, place / "moved")
     assert_quiet(train_here(workdir, "mesh.fsdp=2", devices=2))
     for name, array in weights(straight).items():
@@ -162,15 +161,19 @@ def test_a_kill_between_a_checkpoint_and_its_validation(place, straight):
     assert_same_run(workdir, straight)
 
 
-def test_another_length_is_refused_where_the_schedule_ends_with_the_run(by_epochs):
-    before = (by_epochs / "config.json").read_bytes(), metrics(by_epochs)
-    for other in ("train.epochs=0.15", "train.epochs=none"):
-        printed = errors(train_here(by_epochs, *BY_EPOCHS, other, status=2))
-        assert printed[1].startswith(
-            "error:   train.steps, train.epochs: the cosine schedule ends at update 12 there, "
+def test_another_length_is_refused_where_the_schedule_ends_with_the_run(place, straight):
+    """A complete run of 24 updates, as if it had been trained so."""
+    workdir = shutil.copytree(straight, place / "cosine")
+    config = workdir / "config.json"
+    config.write_text(config.read_text().replace('"inverse_sqrt"', '"cosine"'))
+    before = config.read_bytes(), metrics(workdir)
+    for other in ("train.epochs=0.3", "train.steps=30"):
+        printed = errors(train_here(workdir, "optimizer.schedule=cosine", other, status=2))
+        assert printed[-1].startswith(
+            "error:   train.steps, train.epochs: the cosine schedule ends at update 24 there, "
         )
-    assert before == ((by_epochs / "config.json").read_bytes(), metrics(by_epochs))
-    train_here(by_epochs, "optimizer.schedule=cosine", "train.steps=12")  # the same end
+    assert before == (config.read_bytes(), metrics(workdir))
+    train_here(workdir, "optimizer.schedule=cosine")  # the same end
 
 
 def test_other_data_in_the_place_of_a_run_s_is_reported(place, straight, capfd):
@@ -186,34 +189,20 @@ def test_other_data_in_the_place_of_a_run_s_is_reported(place, straight, capfd):
         assert ("is not the data that the checkpoint of step 24 was trained on" in capfd.readouterr().err) == printed
 
 
-def test_the_compile_cache(place):
-    """On by default, hits are counted, and seeds share all programs."""
-    assert TrainConfig().compile_cache
-    cache = place / "cache"
-    options = ("train.steps=4", "data.task.valid_size=0", "data.valid_size=0")
-
-    def trained(name, seed=39):
-        known_steps.clear()
-        seeds = (f"seed={seed}", f"data.order_seed={seed}")
-        return train_here(place / name, f"train.compile_cache={cache}", *seeds, *options)
-
-    assert " 0 of them from the cache" in trained("a")
-    entries = {entry.name for entry in cache.iterdir()}
-    assert " 0 of them from the cache" not in trained("b", seed=40)
-    assert {entry.name for entry in cache.iterdir()} == entries, "a program that only one seed can use"
-
-
-def test_a_rate_at_which_it_diverges(tmp_path):
-    """It is trained to its end and saved, but it is no success, the second time either."""
-    options = ("optimizer.learning_rate=1e3", "train.steps=12", "train.max_bad_steps=5")
+def test_a_rate_at_which_it_diverges(place, straight):
+    """A complete run that has diverged is no success, however often it is asked for."""
+    workdir = shutil.copytree(straight, place / "diverged")
+    *lines, last, validation = (workdir / "metrics.jsonl").read_text().splitlines()
+    last = json.dumps({**json.loads(last), "perplexity": 1e6})
+    (workdir / "metrics.jsonl").write_text("\n".join([*lines, last, validation]) + "\n")
     for _ in range(2):
-        printed = train_here(tmp_path / "run", *options, status=1)
-        assert errors(printed)[-1].startswith("failed: training has diverged: at step 12 ")
-        assert all(len(line) < 250 for line in printed.splitlines() if line.startswith("step"))
-    assert (tmp_path / "run/checkpoints/12").is_dir()
+        printed = train_here(workdir, status=1)
+        assert errors(printed)[-1].startswith("failed: training has diverged: at step 24 ")
+    assert (workdir / "checkpoints/24").is_dir()
     assert_quiet(printed)
 
 
+@pytest.mark.drill
 def test_a_corpus_of_a_single_sentence_and_a_vocabulary_of_five(tmp_path):
     """In batches of that one sentence, and an empty line."""
     (tmp_path / "one").write_text("a\n\n")

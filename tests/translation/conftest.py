@@ -1,5 +1,8 @@
 """One run of a tiny model for all tests of this folder: its searches are compiled once."""
 
+from unittest import mock
+
+import jax
 import pytest
 
 from tests.support.translating_runs import make_run
@@ -13,4 +16,7 @@ def averaged_run(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run(averaged_run):
-    return load_run(averaged_run, "averaged")
+    """On one device; test_meshes.py has several."""
+    devices = jax.local_devices()[:1]
+    with mock.patch.object(jax, "local_devices", return_value=devices):
+        return load_run(averaged_run, "averaged")

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.small_models import ATTENTION, SOURCE, assert_close, built
+from tests.support.small_models import ATTENTION, SOURCE, assert_close, built, with_drills
 from transformer_jax.config import DecodeConfig
 from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.search.beam import beam_search, gather_beams, repeat_beams
@@ -34,7 +34,7 @@ OTHERS = [
     ("changes", "grows"),
     [
         *(
-            ({"positions": name, **others}, name == "sinusoidal")
+            with_drills([name], {"positions": name, **others}, name == "sinusoidal")
             for name, others in zip(ENCODINGS, itertools.cycle(OTHERS), strict=False)
         ),
         (ATTENTION, True),

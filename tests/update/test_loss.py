@@ -216,9 +216,9 @@ def one_number(logits, targets, weights):
 """
 
 
-@pytest.mark.parametrize("name", ["mean", "mean_of_tokens", "with_padding", "one_number"])
-def test_a_custom_loss_must_be_a_sum_over_tokens(name, tmp_path):
+def test_a_custom_loss_must_be_a_sum_over_tokens(tmp_path):
     (tmp_path / "custom.py").write_text(CUSTOM)
     check_loss(TrainConfig(loss=f"{tmp_path}/custom.py:right"))
-    with pytest.raises(BadInput, match="must return"):
-        check_loss(TrainConfig(loss=f"{tmp_path}/custom.py:{name}"))
+    for name in ("mean", "mean_of_tokens", "with_padding", "one_number"):
+        with pytest.raises(BadInput, match="must return"):
+            check_loss(TrainConfig(loss=f"{tmp_path}/custom.py:{name}"))
