@@ -177,8 +177,18 @@ def difference(a, b):
     return float(jnp.abs(a - b).max())
 
 
+# The others are the long form.
+FEW = ("masks ignored", "last token alone", "softmax before the loss", "residual from the value", "concatenated")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*(name for name in MISTAKES if parts_of(name)), *OTHERS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in FEW else pytest.mark.drill)
+        for name in (*(name for name in MISTAKES if parts_of(name)), *OTHERS)
+    ],
+)
 def test_every_part_trains_and_decodes(name):
     """Decoding word by word computes what training does, or not, where that is the mistake."""
     model, variables = model_of(name)

@@ -55,8 +55,18 @@ def by_name(documents):
     return pytest.mark.parametrize("document", documents, ids=lambda document: str(document.relative_to(ROOT)))
 
 
+# What these pages do is tested in tests/model and tests/search; the pages themselves take long to compile.
+LONG = ("jax_export.md", "nnx.md", "search.md")
+
+
 @pytest.mark.slow
-@by_name([document for document in DOCUMENTS if runs(document)])
+@by_name(
+    [
+        pytest.param(document, marks=pytest.mark.drill) if document.name in LONG else document
+        for document in DOCUMENTS
+        if runs(document)
+    ]
+)
 def test_examples_run(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "example"}

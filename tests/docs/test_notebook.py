@@ -61,7 +61,7 @@ def _in_an_empty_folder(tmp_path, monkeypatch):
     compilation_cache.reset_cache()
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_the_notebook_runs_without_its_sweep(monkeypatch):
     run(monkeypatch, "install", "sweep")
     assert Path("attention.png").is_file()

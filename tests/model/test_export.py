@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import pytest
 from jax import export
 
-from tests.support.small_models import ATTENTION, SOURCE, TARGET, assert_close, built, every_encoding
+from tests.support.small_models import ATTENTION, SOURCE, TARGET, assert_close, built, with_drills
 from transformer_jax import label_smoothed_cross_entropy, padding_mask
+from transformer_jax.model.positions import ENCODINGS
 
 
 def sized(names, **changes):
@@ -44,14 +45,17 @@ def assert_exports(called=False, **changes):
     assert logits.shape == (b, 1, 20)
 
 
-@every_encoding
+@pytest.mark.parametrize("positions", [with_drills([each], each) for each in ENCODINGS if each != "sinusoidal"])
 def test_every_position_encoding_exports_with_symbolic_batch_and_lengths(positions):
     assert_exports(called=positions == "relative", positions=positions)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "changes", [ATTENTION, {"attention_dropout": 0.1}, {"attention_implementation": "jax", "d_v": 6}]
+    "changes",
+    [
+        {**ATTENTION, "attention_dropout": 0.1},
+        pytest.param({"attention_implementation": "jax", "d_v": 6}, marks=pytest.mark.drill),
+    ],
 )
 def test_every_kind_of_attention_exports(changes):
     assert_exports(**changes)

@@ -59,9 +59,12 @@ def test_neither_padding_nor_companions_change_a_sentence(changes):
     assert_close(shorter[1, :3], logits[1, :3])
 
 
-@every_architecture
+@pytest.mark.parametrize("changes", [{"positions": "transformer_xl"}, {**ATTENTION, "norm": "pre"}], ids=str)
 def test_step_by_step_with_a_cache_equals_the_full_forward_pass(changes):
-    """Two layers; the first tokens come together (a prefix), and the cache is longer than what is decoded."""
+    """Two layers; the first tokens come together (a prefix), and the cache is longer than what is decoded.
+
+    tests/translation/test_stepper.py has the other encodings.
+    """
     model, variables = built(**changes, num_decoder_layers=2)
     target = np.where(TARGET == PAD, 18, TARGET)
 

@@ -26,7 +26,7 @@ def test_the_figures_of_a_step():
     assert "8 x NVIDIA H100 80GB HBM3, data 4 x fsdp 2 x tensor 1" in text and " over fsdp: " in text
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_the_search_is_compiled_with_the_parameters_divided_as_in_training():
     divided, whole = (
         memory(compile_for(config, HERE, "decode", (8, 8))[0]).state

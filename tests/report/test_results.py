@@ -69,8 +69,7 @@ FILES = (
 )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", [*FILES[:2], *(pytest.param(file, marks=pytest.mark.drill) for file in FILES[2:])])
 def test_no_value_in_a_file_of_a_run_ends_the_report_of_the_others(sweep, file):
     run = seed_folder(sweep, "A h=1", 0)
     write(run / "analysis" / "a.json", {"title": "A", "text": "t", "tables": [], "plots": []})

@@ -199,7 +199,7 @@ def shapes_sent(program, mesh, kind, *axes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["data in parts", "data and tensor in parts"])
+@pytest.mark.parametrize("name", [pytest.param("data in parts", marks=pytest.mark.drill), "data and tensor in parts"])
 def test_each_gradient_is_added_up_once_an_update(name):
     """Each device's own slice of it, the tied table too, for any number of microbatches; nothing else along data."""
     configuration = CONFIGURATIONS[name]
@@ -213,7 +213,7 @@ def test_each_gradient_is_added_up_once_an_update(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fsdp", "all three in parts"])
+@pytest.mark.parametrize("name", [pytest.param("fsdp", marks=pytest.mark.drill), "all three in parts"])
 def test_along_fsdp_matrices_are_gathered_once_and_activations_stay_where_they_are(name):
     configuration = CONFIGURATIONS[name]
     program, mesh = configuration.compiled(), configuration.mesh
