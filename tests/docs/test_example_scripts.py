@@ -75,16 +75,21 @@ def test_sums_are_right_and_in_one_split_each():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "said"),
-    [("language_model.py", "It is what it is, said the bee in the tea. It is"), ("classifier.py", "9")],
+    [
+        ("language_model.py", "It is what it is, said the bee in the tea. It is"),
+        pytest.param("classifier.py", "9", marks=pytest.mark.drill),
+    ],
 )
 def test_a_model_of_the_same_parts_learns(file, said, capsys):
     runpy.run_path(str(EXAMPLES / file), run_name="__main__")
     assert capsys.readouterr().out.startswith(said)
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_all_of_them_in_one_training(tmp_path):
-    """The model of characters with the corpus and the measure, and then with the loss and the attention.
+    """In short: each alone, above, and tests/docs/test_extending.py.
+
+    The model of characters with the corpus and the measure, and then with the loss and the attention.
 
     Not with the positions, which that attention would ignore.
     """
