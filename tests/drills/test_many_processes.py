@@ -1,14 +1,11 @@
 """Drill: other meshes over other numbers of processes; the short form is tests/processes/test_distributed.py."""
 
-import signal
-
 import pytest
 
 from tests.processes.test_distributed import OPTIONS, assert_agree
 from tests.support import training_runs
 from tests.support.many_processes import job, train
 from tests.support.training_runs import errors
-from transformer_jax.errors import EXIT_UNFINISHED
 
 
 @pytest.fixture(scope="module")
@@ -53,15 +50,4 @@ def test_a_run_that_moves_from_one_number_of_processes_to_the_next(place, by_one
     training_runs.train(workdir, *OPTIONS, "train.steps=12")
     train(workdir, 4, *OPTIONS, "train.steps=18", "mesh.tensor=2")
     training_runs.train(workdir, *OPTIONS, devices=4)
-    assert_agree(workdir, by_one)
-
-
-def test_stopped_and_taken_up_by_another_number_of_processes(place, by_one):
-    """One of two is asked to stop, and both do, having saved; one process goes on."""
-    workdir = place / "stopped"
-    with job(workdir, 2, *OPTIONS) as running:
-        running.wait_for("step       6")
-        running.processes[1].send_signal(signal.SIGTERM)
-        assert "stopped by SIGTERM at step" in running.finish(EXIT_UNFINISHED)
-    assert "resuming from the checkpoint of step" in training_runs.train(workdir, *OPTIONS)
     assert_agree(workdir, by_one)
