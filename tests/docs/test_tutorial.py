@@ -23,7 +23,12 @@ RUN = runner()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    # The last trains a model.
+    [pytest.param(page, marks=pytest.mark.drill) if page.stem == "8_learning" else page for page in PAGES],
+    ids=lambda page: page.stem,
+)
 def test_a_page_does_what_it_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = page.read_text()

@@ -118,7 +118,7 @@ def test_all_three_attentions_are_kernels_without_a_dense_mask(kernels):
 # The check at the start of a run.
 
 
-@pytest.mark.parametrize("fault", [None, "value", "gradient", "nan", "error"])
+@pytest.mark.parametrize("fault", [None, "value", "gradient", pytest.param("nan", marks=pytest.mark.drill), "error"])
 def test_a_kernel_that_is_wrong_or_fails_is_not_used(kernels_on_cpus, monkeypatch, caplog, fault):
     """And a warning says so."""
 
