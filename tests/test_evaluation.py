@@ -11,6 +11,7 @@ import pytest
 import sacrebleu
 from sacrebleu.metrics import BLEU
 
+from tests.support.devices import one_device
 from tests.support.translating_runs import make_run
 from transformer_jax import load_run
 from transformer_jax.bootstrap import paired_bootstrap
@@ -106,7 +107,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(folder):
-    return load_run(folder, "averaged")
+    with one_device():
+        return load_run(folder, "averaged")
 
 
 def test_a_record_belongs_to_its_texts_weights_search_and_code(folder, run, tmp_path):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.devices import one_device
 from tests.support.translating_runs import made_run
 from transformer_jax import load_run
 
@@ -13,7 +14,9 @@ def folder():
 
 @pytest.fixture(scope="session")
 def model(folder):
-    return load_run(folder, "averaged")
+    """On one device; tests/translation/test_meshes.py has several."""
+    with one_device():
+        return load_run(folder, "averaged")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from transformer_jax.commands import run_page
 from transformer_jax.evaluation import measures
 from transformer_jax.experiment import TestSet
 
-PRIME = 13  # sentences of the test set, on eight devices
+PRIME = 13  # sentences of the test set
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def record(folder, model):
 
 
 @pytest.mark.slow
-def test_a_prime_number_of_sentences_on_eight_devices_is_scored_whole(folder, model, record):
+def test_a_prime_number_of_sentences_is_scored_whole(folder, model, record):
     hypotheses = (folder / "translations/test.averaged.txt").read_text().split("\n")[:-1]
     references = (folder / "test.target").read_text().splitlines()
     assert record["n"] == len(hypotheses) == len(references) == PRIME

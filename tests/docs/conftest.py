@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
+from tests.support.devices import one_device
 from transformer_jax.translation import load
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled_once():
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, one_device():
         for name in ("init", "init_with_output", "apply"):
             patch.setattr(nn.Module, name, _compiled(getattr(nn.Module, name)))
         patch.setattr(load, "load_run", functools.cache(load.load_run))  # each page's runs/demo is the same run

@@ -5,7 +5,6 @@ import shlex
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from unittest import mock
 
 import jax
 import pytest
@@ -51,12 +50,10 @@ def run(monkeypatch, *skipped):
 
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path, monkeypatch):
-    """On one device, and with no compiled programs of earlier times."""
+    """With no compiled programs of earlier times."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    one = jax.devices()[:1]
-    with mock.patch.object(jax, "devices", return_value=one):
-        yield
+    yield
     jax.config.update("jax_compilation_cache_dir", None)
     compilation_cache.reset_cache()
 

@@ -2,11 +2,10 @@
 
 import contextlib
 import signal
-from unittest import mock
 
-import jax
 import pytest
 
+from tests.support.devices import one_device
 from tests.support.sweep_runs import experiment_file
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.folder import SweepFolder
@@ -16,14 +15,6 @@ from transformer_jax.sweeps.worker import Worker
 @pytest.fixture
 def folder(tmp_path):
     return SweepFolder(tmp_path / "sweep")
-
-
-@contextlib.contextmanager
-def one_device():
-    """As in a worker on a machine with a single one."""
-    devices = jax.devices()[:1]
-    with mock.patch.multiple(jax, devices=lambda: devices, local_devices=lambda: devices):
-        yield
 
 
 def work(folder, definition, *run_ids):

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from tests.support.devices import one_device
 from tests.support.sweep_runs import experiment_file
-from tests.sweeps.conftest import one_device, work
+from tests.sweeps.conftest import work
 from transformer_jax import cli
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.folder import SweepFolder

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
+from tests.support.devices import one_device
 from tests.support.sweep_runs import FOUR, defined
-from tests.sweeps.conftest import one_device
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
 from transformer_jax.processes.compilation import CompileWatch

@@ -6,8 +6,9 @@ import os
 
 import pytest
 
+from tests.support.devices import one_device
 from tests.support.sweep_runs import FOUR, defined
-from tests.sweeps.conftest import one_device, work
+from tests.sweeps.conftest import work
 from transformer_jax.errors import Diverged, Failed
 from transformer_jax.extension import UserCodeError
 from transformer_jax.sweeps.worker import Stopped, Worker, reason_of

@@ -1,10 +1,8 @@
 """One run of a tiny model for all tests of this folder: its searches are compiled once."""
 
-from unittest import mock
-
-import jax
 import pytest
 
+from tests.support.devices import one_device
 from tests.support.translating_runs import make_run
 from transformer_jax import load_run
 
@@ -17,6 +15,5 @@ def averaged_run(tmp_path_factory):
 @pytest.fixture(scope="session")
 def run(averaged_run):
     """On one device; test_meshes.py has several."""
-    devices = jax.local_devices()[:1]
-    with mock.patch.object(jax, "local_devices", return_value=devices):
+    with one_device():
         return load_run(averaged_run, "averaged")

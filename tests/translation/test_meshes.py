@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.support.devices import one_device
 from tests.support.hlo import collectives
 from tests.support.small_models import built
 from tests.support.translating_runs import make_run, sentence
@@ -27,9 +28,7 @@ def small_run(folder):
 
 
 def on_one_device(folder, beams=(1, 4)):
-    with pytest.MonkeyPatch.context() as patch:
-        devices = jax.local_devices()[:1]
-        patch.setattr(jax, "local_devices", lambda: devices)
+    with one_device():
         return decoded(folder, MeshConfig(), beams)
 
 
