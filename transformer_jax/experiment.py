@@ -15,7 +15,7 @@ from transformer_jax.config import DecodeConfig, ExperimentConfig
 from transformer_jax.data.batching import training_batches
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.prepare import prepare
-from transformer_jax.data.prepared import Prepared
+from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.data.tokenizer import UNK
 from transformer_jax.errors import BadInput, Diverged
 from transformer_jax.evaluation import (
@@ -131,9 +131,9 @@ def _train(
         places = {folder.data(config): (config, folder) for config, folder in zip(experiments, folders, strict=True)}
         prepared, *others = [
             processes().on_first_then_on_others(
-                functools.partial(prepared_data, config, folder), seen_by_all=folder.lock
+                functools.partial(prepared_data, config, folder), seen_by_all=place / MANIFEST
             )
-            for config, folder in places.values()
+            for place, (config, folder) in places.items()
         ]
         if any(other.fingerprint != prepared.fingerprint for other in others):
             raise BadInput(f"runs that train together need the same data: {', '.join(map(str, places))}")
@@ -170,10 +170,12 @@ def try_out(config: ExperimentConfig) -> None:
 
 
 def prepared_data(experiment: ExperimentConfig, folder: RunFolder) -> Prepared:
-    """The data of a run, prepared if necessary, and checked against its digests."""
-    prepared = prepare(experiment, folder.data(experiment))
-    if folder.writes:  # of several processes only one reads it all
-        prepared.verify()
+    """The data of a run, prepared if necessary, and checked against its digests by the first of several processes."""
+    directory = folder.data(experiment)
+    if not folder.writes:
+        return Prepared.open(directory)
+    prepared = prepare(experiment, directory)
+    prepared.verify()
     return prepared
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS_OF_COMMANDS", "")
 
-from tests.chaos import folders, guided, identities, inputs, preparing, trainings
+from tests.chaos import folders, guided, identities, inputs, preparing, storage, trainings
 from tests.chaos.place import VARIANTS, Place
 from tests.chaos.tally import Tally, Violation
 from transformer_jax import cli
@@ -33,6 +33,14 @@ HAPPENINGS: dict[Callable[[Place, random.Random, Tally], None], int] = {
     inputs.hostile_inputs: 5,
     guided.guided_parsing: 6,
     identities.changed_option: 8,
+    storage.failing_training: 16,
+    storage.failing_reading: 10,
+    storage.failing_preparing: 6,
+    storage.interrupted_on_failing_storage: 6,
+    storage.two_trainings: 4,
+    storage.lost_checkpoints: 3,
+    storage.stale_listing: 3,
+    storage.full_disk: 4,
 }
 BY_NAME = {happening.__name__: happening for happening in HAPPENINGS}
 
@@ -50,6 +58,8 @@ def main() -> int:
     names = chosen.only.split(",") if chosen.only else list(BY_NAME)
     if unknown := set(names) - set(BY_NAME):
         parser.error(f"--only: there is no {', '.join(unknown)}")
+    if any(BY_NAME[name].__module__ == storage.__name__ for name in names):
+        storage.preload()
     ready()
     root = chosen.place or Path(tempfile.mkdtemp(prefix="chaos-"))
     tally, begin = Tally(), time.monotonic()

@@ -118,8 +118,9 @@ def _live(work: Callable[[], Any], before: Callable[[], Any] | None, streams: Se
     try:
         for number, stream in enumerate(streams):
             os.dup2(stream.fileno(), number)
-        for number in (signal.SIGTERM, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         signal.signal(signal.SIGINT, cli.interrupt)
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115

@@ -75,11 +75,15 @@ def damaged_half(place: Place, dice: random.Random, tally: Tally) -> None:
 
 
 def attempt(place: Place, folder: Path, task: Task) -> Ended:
+    return run(attempted(folder, task, place), stdin=TEXT)
+
+
+def attempted(folder: Path, task: Task, place: Place) -> list[str]:
+    """The command of a task in a folder."""
     text = folder.parent / "text"
     text.write_bytes(TEXT)
     names = {"RUN": str(folder), "TEXT": str(text), "CONFIG": str(place.config)}
-    words = [re.sub("RUN|TEXT|CONFIG", lambda found: names[found[0]], word) for word in task.command.split()]
-    return run(words, stdin=TEXT)
+    return [re.sub("RUN|TEXT|CONFIG", lambda found: names[found[0]], word) for word in task.command.split()]
 
 
 @cache

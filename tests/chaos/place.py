@@ -22,6 +22,7 @@ VARIANTS = {
     "accumulate": ("train.accumulate=2",),
     "packing": ("data.batching=packing", "data.max_length=24"),
     "tensorboard": ("train.tensorboard=true", "train.keep_best=1"),
+    "validating": ("train.eval_every=1", "decode.bleu_sentences=8"),
     "often": ("train.checkpoint_every=2", "train.eval_every=2"),
 }
 # How much of the first training's time the next ones take, which find its programs compiled.
@@ -102,6 +103,7 @@ def prepared_bytes(directory: Path) -> dict[str, str]:
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no file"
         for path in sorted(directory.iterdir())
+        if path.name != "files.checked"  # the times of files
     }
 
 

@@ -6,6 +6,7 @@ import random
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def interrupted_preparing(place: Place, dice: random.Random, tally: Tally) -> No
     shutil.rmtree(workdir)
 
 
-def prepare(place: Place, kind: str, workdir: Path) -> Child:
+def prepare(place: Place, kind: str, workdir: Path, before: Callable[[], None] | None = None) -> Child:
     """The command, at work in many small blocks."""
 
     def work() -> int:
@@ -56,7 +57,7 @@ def prepare(place: Place, kind: str, workdir: Path) -> Child:
         workdir.mkdir(exist_ok=True)
         return cli.main(["prepare", f"--workdir={workdir}", *options(place, kind)])
 
-    return Child(work)
+    return Child(work, before)
 
 
 def done(place: Place, kind: str, workdir: Path) -> Ended:

@@ -13,11 +13,16 @@ from tests.chaos.place import Place
 from tests.chaos.tally import Tally, check
 from transformer_jax.errors import EXIT_UNFINISHED
 
-HARMS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSTOP)
+HARMS = (
+    *(signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGTERM, signal.SIGINT),
+    *(signal.SIGUSR1, signal.SIGHUP, signal.SIGSTOP),
+)
 NAMES = {
     signal.SIGKILL: "kills",
     signal.SIGTERM: "stops by SIGTERM",
     signal.SIGINT: "stops by SIGINT",
+    signal.SIGUSR1: "stops by SIGUSR1",
+    signal.SIGHUP: "stops by SIGHUP",
     signal.SIGSTOP: "suspensions",
 }
 # What is in the midst of being written.

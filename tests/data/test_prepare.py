@@ -11,8 +11,10 @@ import pytest
 from tests.support.prepared_data import PAIRS, contents, decoded, experiment, write_text
 from transformer_jax.config import CleaningConfig, DataConfig, ExperimentConfig, TaskConfig
 from transformer_jax.data import prepare as prepare_module
+from transformer_jax.data import prepared as prepared_module
 from transformer_jax.data.corpora.corpus import Chunk
 from transformer_jax.data.prepare import clean, evenly_spread, prepare
+from transformer_jax.data.prepared import sha256
 from transformer_jax.data.tokenizer import train_symbols
 from transformer_jax.errors import BadInput
 from transformer_jax.files.lines import CONVERT
@@ -202,9 +204,24 @@ def test_several_at_once(tmp_path, capsys):
 
 
 def test_nothing_changed_nothing_done(ready):
-    before = {path: path.stat().st_mtime_ns for path in (ready / "data").iterdir()}
+    def times():
+        return {path: path.stat().st_mtime_ns for path in (ready / "data").iterdir() if path.name != "files.checked"}
+
+    before = times()
     prepare(experiment(ready, tokens_per_batch=7, max_length=9, order_seed=5), ready / "data")
-    assert {path: path.stat().st_mtime_ns for path in (ready / "data").iterdir()} == before
+    assert times() == before
+
+
+def test_a_second_start_reads_again_only_files_with_another_size_or_time(tmp_path, monkeypatch):
+    read, config = [], experiment(tmp_path)
+    prepare(config, tmp_path / "data").verify()
+    monkeypatch.setattr(prepared_module, "sha256", lambda path: read.append(Path(path).name) or sha256(path))
+    prepare(config, tmp_path / "data").verify()
+    assert read == []
+    for path in (config.data.source[0], tmp_path / "data/train.source.tokens"):
+        os.utime(path, (1, 1))
+    prepare(config, tmp_path / "data").verify()
+    assert read == ["train.en", "train.source.tokens"]
 
 
 def test_text_that_is_gone_is_not_needed_again(tmp_path, capsys):

@@ -33,7 +33,8 @@ def experiment(directory: Path, pairs=PAIRS, *, vocab_size=400, target_vocab_siz
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    files = (path for path in directory.rglob("*") if path.is_file() and path.name != "files.checked")
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
 def decoded(prepared: Prepared, split: str) -> list[tuple[str, str]]:

@@ -25,6 +25,7 @@ from transformer_jax.data.prepared import (
     FORMAT,
     MANIFEST,
     SIDES,
+    Digests,
     Prepared,
     groups_path,
     read_manifest,
@@ -58,15 +59,19 @@ def prepare(config: ExperimentConfig, directory: str | Path) -> Prepared:
     """The corpus of this experiment as token arrays in `directory`, made now or found there."""
     directory = Path(paths.expanded(directory)).absolute()
     with atomic.explained(directory):
-        corpus = open_corpus(config.data)
+        corpus, digests = open_corpus(config.data), Digests(directory)
+        corpus.sha256 = digests.sha256
         if (directory / MANIFEST).exists():
-            return _reused(config, corpus, directory)
+            _refuse_other_data(config, corpus, directory)
+            digests.save()
+            return Prepared.open(directory)
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise BadInput(f"{directory}: exists and is not a prepared corpus; choose an empty or new directory")
         recipe = recipe_of(config, corpus.identity())
         with atomic.made(directory.parent), atomic.locked(directory.with_name(directory.name + ".lock")):
             if (directory / MANIFEST).exists():  # made by another process while this one waited for the lock
-                return _reused(config, corpus, directory)
+                _refuse_other_data(config, corpus, directory)
+                return Prepared.open(directory)
             partial = directory.with_name(directory.name + ".partial")
             if partial.exists() and {entry.name for entry in partial.iterdir()} - {SCRATCH, WHOLE}:
                 raise BadInput(f"{partial}: is reserved for unfinished work but contains something else; move it away")
@@ -80,6 +85,7 @@ def prepare(config: ExperimentConfig, directory: str | Path) -> Prepared:
                 (partial / WHOLE).rename(directory)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
+            digests.save()
             atomic.sync_directory(directory.parent)
     return Prepared.open(directory)
 
@@ -361,8 +367,8 @@ def _write_records(path: Path, records: Iterable[Mapping[str, str]]) -> str:
     return sha256(path)
 
 
-def _reused(config: ExperimentConfig, corpus: Corpus, directory: Path) -> Prepared:
-    """The corpus prepared before, if it is what this config asks for; the text itself need not exist any more."""
+def _refuse_other_data(config: ExperimentConfig, corpus: Corpus, directory: Path) -> None:
+    """Raises BadInput unless what was prepared is what this config asks for; the text need not exist any more."""
     manifest = read_manifest(directory)
     stored = manifest["recipe"]
     recorded = {source["file"] for source in manifest["sources"] if "file" in source}
@@ -377,7 +383,6 @@ def _reused(config: ExperimentConfig, corpus: Corpus, directory: Path) -> Prepar
             f"{directory}: was prepared from something else: {'; '.join(changes)}; "
             "choose another --workdir or data.directory, or remove that one"
         )
-    return Prepared.open(directory)
 
 
 def recipe_of(config: ExperimentConfig, corpus_identity: dict[str, Any]) -> dict[str, Any]:

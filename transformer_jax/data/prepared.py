@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from numpy.typing import DTypeLike
 
 from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer
 from transformer_jax.errors import BadInput
+from transformer_jax.files.atomic import write_record
 from transformer_jax.files.record import read_record
 
 MANIFEST = "manifest.json"
@@ -201,15 +204,20 @@ class Prepared:
         ]
 
     def verify(self) -> None:
-        """Reads everything and raises an error if a file has changed since it was written."""
+        """Raises an error if a file has changed since it was written.
+
+        Everything is read, but for files that were read before and whose size and time are as they were.
+        """
+        digests = Digests(self.directory)
         for split in self.splits:
             facts = self._facts(split)
             for name, array in facts["arrays"].items():
-                _require(self.directory / f"{split}.{name}", array["sha256"])
+                _require(self.directory / f"{split}.{name}", array["sha256"], digests.sha256)
             if "texts_sha256" in facts:
-                _require(texts_path(self.directory, split), facts["texts_sha256"])
+                _require(texts_path(self.directory, split), facts["texts_sha256"], digests.sha256)
             if "groups_sha256" in facts:
-                _require(groups_path(self.directory, split), facts["groups_sha256"])
+                _require(groups_path(self.directory, split), facts["groups_sha256"], digests.sha256)
+        digests.save()
 
     def _facts(self, split: str, needed: str = "arrays") -> dict[str, Any]:
         having = {name: facts for name, facts in self.manifest["splits"].items() if needed in facts}
@@ -241,13 +249,37 @@ def _read_records(path: Path, digest: str) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_bytes().decode().split("\n")[:-1]]
 
 
-def _require(path: Path, digest: str) -> None:
+def sha256(path: str | Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _require(path: Path, digest: str, sha256: Callable[[Path], str] = sha256) -> None:
     """Raises an error if a file is missing, or has another digest than this one."""
     if not path.is_file() or sha256(path) != digest:
         raise _damaged(path)
 
 
-def sha256(path: str | Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+class Digests:
+    """Digests of files, kept in a directory of prepared data: a file with the same size and time is not read again."""
+
+    def __init__(self, directory: Path):
+        self._record, self._known = directory / "files.checked", dict[str, list[Any]]()
+        self._is_new = False
+        with contextlib.suppress(BadInput):
+            self._known = read_record(self._record)
+
+    def sha256(self, path: str | Path) -> str:
+        status = os.stat(path)
+        seen = [status.st_size, status.st_mtime_ns]
+        *before, digest = self._known.get(os.path.abspath(path), [None])
+        if before != seen:
+            digest, self._is_new = sha256(path), True
+            self._known[os.path.abspath(path)] = [*seen, digest]
+        return digest
+
+    def save(self) -> None:
+        with contextlib.suppress(OSError):  # shared data may be read-only
+            if self._is_new:
+                write_record(self._record, self._known)

@@ -29,6 +29,8 @@ from transformer_jax.update.sharding import path_name
 
 # How many differences between a checkpoint and a model are shown.
 SHOWN_DIFFERENCES = 12
+# How often files must look damaged: to orbax a file is missing if its status cannot be read once.
+LOOKS = 3
 # The number of an error of the operating system in a message of tensorstore.
 OS_ERROR = re.compile(r"os_error_code='(\d+)'")
 # Of a bucket that cannot be reached now: modules that raise such errors, and texts of tensorstore and gcsfs.
@@ -205,12 +207,16 @@ class Checkpoints:
                     raise
                 raise DamagedCheckpoint(_first_line(error)) from error
 
-        try:
-            return patiently(attempt)
-        except OSError as error:
-            if error.errno == errno.EIO:
-                raise DamagedCheckpoint(str(error)) from error
-            raise Failed(f"{where}: cannot be read now: {error.strerror}; the same command tries again") from error
+        for _ in range(LOOKS):
+            try:
+                return patiently(attempt)
+            except DamagedCheckpoint as error:
+                damage = error
+            except OSError as error:
+                if error.errno == errno.EIO:
+                    raise DamagedCheckpoint(str(error)) from error
+                raise Failed(f"{where}: cannot be read now: {error.strerror}; the same command tries again") from error
+        raise damage
 
 
 def regular(steps: Sequence[int], every: int) -> list[int]:

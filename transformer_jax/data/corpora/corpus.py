@@ -6,11 +6,12 @@ import dataclasses
 import itertools
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from transformer_jax import extension
 from transformer_jax.config import DataConfig
+from transformer_jax.data.prepared import sha256
 
 Pair = tuple[str, str]
 # What is known about a test example, such as {"category": "cp_recursion"}: results can be reported by group.
@@ -69,6 +70,7 @@ class Corpus(ABC):
     splits: tuple[str, ...]  # train, and those of valid, test and others that the corpus has
     files: Collection[str] = ()  # the text files that the options name, whether or not they exist
     never_held_out: Collection[Pair] = ()  # training pairs that must not become validation pairs
+    sha256: Callable[[str], str] = staticmethod(sha256)  # the digest of a file, perhaps without reading it again
 
     @abstractmethod
     def __init__(self, config: DataConfig):

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from transformer_jax.config import DataConfig
 from transformer_jax.data.corpora.corpus import Chunk, Corpus, Entry
-from transformer_jax.data.prepared import CLUSTER, sha256
+from transformer_jax.data.prepared import CLUSTER
 from transformer_jax.errors import BadInput, visible
 from transformer_jax.files.lines import Block, read_blocks, require_file
 
@@ -52,7 +52,7 @@ class TextCorpus(Corpus):
     def _checksums(self) -> dict[str, dict[str, Any]]:
         for path in sorted(self.files):
             require_file(path)
-        return {path: {"sha256": sha256(path), "bytes": os.path.getsize(path)} for path in self.files}
+        return {path: {"sha256": self.sha256(path), "bytes": os.path.getsize(path)} for path in self.files}
 
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:
         for source, target in self._files[split]:
