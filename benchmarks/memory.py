@@ -22,6 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax import ModelConfig
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.buckets import Shape
 from transformer_jax.planning.compiled import CompiledMemory, compile_for, memory
 from transformer_jax.planning.target import Target, here, parse_target
 from transformer_jax.update import sharding
@@ -65,7 +66,7 @@ def main() -> None:
     results = {}
     for name in arguments.models:
         experiment = ExperimentConfig(model=MODELS[name](arguments.vocabulary, dropout=0.1, dtype=arguments.dtype))
-        ours, mesh = compile_for(experiment, target, shape=(rows, arguments.length))
+        ours, mesh = compile_for(experiment, target, shape=Shape(rows, arguments.length, arguments.length))
         programs = {
             "transformer_jax": ours,
             "flax linen": linen_step(experiment.model, mesh, (rows, arguments.length), target),

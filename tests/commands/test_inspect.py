@@ -48,7 +48,10 @@ def test_the_padding_of_batches_is_that_of_the_configs_mesh(tmp_path, capsys):
     for mesh in ("1", "64"):
         capsys.readouterr()
         assert cli.main(["inspect", BASE, *options, "--data", f"--config.mesh.data={mesh}"]) == 0
-        shares.append(float(re.search(r"not padding: ([\d.]+)", capsys.readouterr().out)[1]))
+        printed = capsys.readouterr().out
+        shares.append(float(re.search(r"not padding: ([\d.]+)", printed)[1]))
+        rows = {row[0]: row[1:] for row in map(str.split, printed.splitlines()) if row}
+        assert rows["buckets"][-1] == f"{shares[-1]}%" and rows["packing"][0] == "1"
     assert shares[1] < shares[0] - 10
 
 

@@ -19,7 +19,6 @@ from transformer_jax.interop.marian import read_marian_model
 from transformer_jax.interop.marian_vocabulary import our_ids
 from transformer_jax.interop.marian_weights import stored_arrays
 from transformer_jax.model.stacks import DecoderLayer, EncoderLayer
-from transformer_jax.runs.export import flat
 
 every_case = pytest.mark.parametrize("name", CASES)
 
@@ -113,31 +112,6 @@ def test_older_folders_have_the_search_in_config_json(tmp_path):
     change_json(folder / "config.json", num_beams=5, max_length=33, bad_words_ids=[[109]], length_penalty=0.5)
     decode = from_marian(folder).config.decode
     assert (decode.beam, decode.max_length, decode.alpha) == (5, 32, 0.5)
-
-
-def test_several_files_of_weights_are_one_model(case, tmp_path):
-    from safetensors.numpy import load_file, save_file
-
-    name, _, model = case
-    folder = unpacked(name, tmp_path / "sharded")
-    arrays = sorted(load_file(folder / "model.safetensors").items())
-    (folder / "model.safetensors").unlink()
-    parts = {f"model-0000{i + 1}-of-00002.safetensors": dict(arrays[i::2]) for i in range(2)}
-    for file, part in parts.items():
-        save_file(part, folder / file)
-    places = {array: file for file, part in parts.items() for array in part}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
-    assert_same_model(from_marian(folder), model)
-
-
-def assert_same_model(ours, theirs):
-    """To the bit."""
-    assert (ours.config, ours.tokenizer.fingerprint) == (theirs.config, theirs.tokenizer.fingerprint)
-    assert ours.target_tokenizer.fingerprint == theirs.target_tokenizer.fingerprint
-    ours_now, theirs_now = flat(jax.device_get(ours.params)), flat(jax.device_get(theirs.params))
-    assert ours_now.keys() == theirs_now.keys()
-    for path, array in theirs_now.items():
-        np.testing.assert_array_equal(ours_now[path], array, err_msg=path)
 
 
 @every_case

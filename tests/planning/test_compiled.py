@@ -6,7 +6,17 @@ import jax
 import pytest
 
 from tests.support.small_runs import experiment
-from transformer_jax.planning.compiled import _search, _step, compile_for, examine, in_words, memory
+from transformer_jax.data.batching import BatchStatistics
+from transformer_jax.data.buckets import Shape
+from transformer_jax.planning.compiled import (
+    _search,
+    _step,
+    compile_for,
+    examine,
+    in_words,
+    memory,
+    microseconds_per_token,
+)
 from transformer_jax.planning.target import CHIPS, Target
 from transformer_jax.update.sharding import make_mesh
 
@@ -29,7 +39,7 @@ def test_the_figures_of_a_step():
 @pytest.mark.drill
 def test_the_search_is_compiled_with_the_parameters_divided_as_in_training():
     divided, whole = (
-        memory(compile_for(config, HERE, "decode", (8, 8))[0]).state
+        memory(compile_for(config, HERE, "decode", Shape(8, 8, 8))[0]).state
         for config in (experiment(mesh__fsdp=2, mesh__tensor=2), experiment(mesh__data=8))
     )
     assert 0 < divided < whole / 2
@@ -38,7 +48,7 @@ def test_the_search_is_compiled_with_the_parameters_divided_as_in_training():
 def test_packed_rows_come_with_segments_and_positions():
     mesh = make_mesh(experiment().mesh, HERE.devices)
     rows, packed = (
-        len(jax.tree.leaves(_step(config, mesh, 8, 8).args_info))
+        len(jax.tree.leaves(_step(config, mesh, Shape(8, 8, 8)).args_info))
         for config in (experiment(), experiment(data__batching="packing"))
     )
     assert packed == rows + 4
@@ -46,4 +56,11 @@ def test_packed_rows_come_with_segments_and_positions():
 
 def test_a_search_is_no_longer_than_the_positions():
     config = experiment(model__positions="learned", model__max_length=10)
-    _search(config, make_mesh(config.mesh, HERE.devices), 8, 32)
+    _search(config, make_mesh(config.mesh, HERE.devices), Shape(8, 32, 32))
+
+
+def test_the_time_of_a_useful_token_is_that_of_the_commonest_shape_for_all_cells():
+    common, rare = Shape(16, 8, 10), Shape(8, 16, 20)
+    one, padded = (BatchStatistics(9, 0, 4, ((common, count), (rare, 1)), 300, 300, 8, 0.5) for count in (1, 3))
+    times = [microseconds_per_token(experiment(), HERE, batches) for batches in (one, padded)]
+    assert times[1] == pytest.approx(2 * times[0]) and times[0] > 0

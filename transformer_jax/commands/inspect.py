@@ -2,7 +2,7 @@
 
 transformer-jax inspect --config=configs/base.py
 transformer-jax inspect --config=configs/base.py --config.model.num_heads=16
-transformer-jax inspect --config=configs/base.py --workdir=runs/base --data
+transformer-jax inspect --config=configs/base.py --workdir=runs/base --data --compile-for=H100
 transformer-jax inspect --config=configs/base.py --program=step.txt
 transformer-jax inspect --config=configs/base.py --compile-for=v5e:2x4
 transformer-jax inspect --options
@@ -31,11 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(parser, required=False)
     add_run(parser, "a run's folder: show its config, unless --config is given", required=False)
     one = parser.add_mutually_exclusive_group()
-    one.add_argument("--data", action="store_true", help="the prepared data and its batches: shapes and padding")
+    about = "the prepared data, and its batches in buckets and packed: programs, padding, and with --compile-for time"
+    one.add_argument("--data", action="store_true", help=about)
     one.add_argument("--options", action="store_true", help="list all options with defaults and meanings")
     about = "compile for accelerators that need not be here, and print memory, arithmetic and collectives: "
     about += "8xH100, 64xA100, v5e:2x4, v5p:8x8x8 (docs/accelerators.md)"
-    one.add_argument("--compile-for", metavar="DEVICES", help=about)
+    parser.add_argument("--compile-for", metavar="DEVICES", help=about)
     about = "write the compiled program to FILE and print its memory; without --compile-for it is compiled for here"
     parser.add_argument("--program", type=path, metavar="FILE", help=about)
     about = "what is compiled: the train step (default), or the search"
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise BadInput("--json and --program-of need --compile-for or --program")
     experiment = inspected(arguments)
     if arguments.data:
-        print(data_report(experiment, arguments.workdir))
+        print(data_report(experiment, arguments.workdir, arguments.compile_for))
         return
     from transformer_jax.experiment import try_out
 
@@ -74,21 +75,34 @@ def inspected(arguments: argparse.Namespace) -> ExperimentConfig:
     return RunFolder(arguments.workdir).load_config()
 
 
-def data_report(experiment: ExperimentConfig, workdir: str | None) -> str:
-    """The prepared data, and its batches on the config's mesh, whose devices need not be here."""
+def data_report(experiment: ExperimentConfig, workdir: str | None, devices: str | None) -> str:
+    """The prepared data, and its batches on the config's mesh, whose devices need not be here, both in buckets and
+    packed. With `devices` also the time of an update for each useful target token, compiled."""
     import jax
 
     from transformer_jax.data.batching import training_batches
     from transformer_jax.data.prepared import Prepared
+    from transformer_jax.planning.compiled import microseconds_per_token
+    from transformer_jax.planning.target import parse_target
     from transformer_jax.runs.folder import RunFolder
 
     prepared = Prepared.open(RunFolder(workdir or "").data(experiment))
+    target = None if devices is None else parse_target(devices)
     mesh = experiment.mesh
-    shares = (mesh.data or max(jax.device_count() // (mesh.fsdp * mesh.tensor), 1)) * mesh.fsdp
+    count = jax.device_count() if target is None else len(target.devices)
+    shares = (mesh.data or max(count // (mesh.fsdp * mesh.tensor), 1)) * mesh.fsdp
     parts = shares * experiment.train.accumulate
-    batches = training_batches(experiment.data, prepared.pairs("train"), parts)
-    where = f"{parts} parts (devices that share a batch x train.accumulate)"
-    return f"{prepared.summary()}\n\n{experiment.data.batching}, in {where}: {batches.statistics()}"
+    lines = [f"{'':<9}{'programs':>10}{'updates an epoch':>18}{'not padding':>13}"]
+    for batching in ("buckets", "packing"):
+        data = dataclasses.replace(experiment.data, batching=batching)
+        found = training_batches(data, prepared.pairs("train"), parts).statistics()
+        lines.append(f"{batching:<9}{len(found.shapes):>10,}{found.steps_per_epoch:>18,}{found.share:>13.1%}")
+        if target is not None:
+            time = microseconds_per_token(dataclasses.replace(experiment, data=data), target, found)
+            lines[-1] += f"{time:>9.3g} us for each target token on {devices} (compiled, not measured)"
+        if batching == experiment.data.batching:
+            chosen = f"{batching}, in {parts} parts (devices that share a batch x train.accumulate): {found}"
+    return "\n".join([prepared.summary(), "", *lines, "", chosen])
 
 
 def options_table() -> str:

@@ -135,14 +135,6 @@ class MarianTokenizer(Tokenizer):
         self._processor = _processor(model, name)
         super().__init__([token for token in self.tokens if token not in MARIAN_SPECIAL])
 
-    @property
-    def known_share(self) -> float:
-        """The share of the model's pieces that the list has: nearly all, if the two belong together."""
-        processor = self._processor
-        size = range(processor.GetPieceSize())
-        pieces = [processor.IdToPiece(i) for i in size if not (processor.IsControl(i) or processor.IsUnknown(i))]
-        return sum(piece in self._ids for piece in pieces) / max(len(pieces), 1)
-
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         codes, rests = zip(*map(_language_code, texts), strict=True) if texts else ((), ())
         segmented = self._processor.EncodeAsPieces(list(rests))

@@ -19,7 +19,7 @@ from transformer_jax.data.tokenizer import EOS, Tokenizer
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files.atomic import write_atomically
 from transformer_jax.interop import marian_config, marian_vocabulary, marian_weights
-from transformer_jax.interop.marian_weights import INDEX, WEIGHTS, Ids
+from transformer_jax.interop.marian_weights import WEIGHTS, Ids
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.runs.export import flat, new_folder, write_model
 from transformer_jax.translation.load import Run
@@ -46,7 +46,7 @@ class MarianModel(NamedTuple):
 def read_marian_model(directory: str | Path) -> MarianModel:
     """The model in a Marian folder, checked for consistency; its SentencePiece files need not be there."""
     directory = Path(directory)
-    if not any((directory / name).is_file() for name in (WEIGHTS, INDEX)):
+    if not (directory / WEIGHTS).is_file():
         why = f"it has no {WEIGHTS}; docs/marian.md shows how to convert pytorch_model.bin, a pickle"
         raise BadInput(f"{directory}: is not a Marian folder: {why}")
     marian = marian_config.read_config(directory)

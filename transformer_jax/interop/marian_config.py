@@ -1,11 +1,11 @@
 """config.json and generation_config.json of a Marian model, converted to and from a config of this library.
 
-Every field is read: it must have the value that an export of the same model has, unless it does not affect a
-translation. Values that are not supported and unknown fields raise BadInput with their name.
+A field that affects a translation must have the value that an export of the same model has; otherwise BadInput names
+it. Other fields are ignored, as transformers ignores those that it does not know.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -62,20 +62,9 @@ SEARCH: dict[str, Any] = {
     "begin_suppress_tokens": [],
     **dict.fromkeys(("forced_bos_token_id", "forced_decoder_ids", "exponential_decay_length_penalty"), None),
     **dict.fromkeys(("sequence_bias", "constraints", "force_words_ids", "stop_strings", "max_time"), None),
+    "dola_layers": None,
     "watermarking_config": None,
 }
-# Fields that do not affect a translation: notes, training, other tasks, sampling, additional results of `generate`.
-IDLE = (
-    "_commit_hash", "_from_model_config", "_name_or_path", "_num_labels", "add_bias_logits", "bos_token_id",
-    "cache_implementation", "classif_dropout", "classifier_dropout", "disable_compile", "dtype", "epsilon_cutoff",
-    "eta_cutoff", "extra_pos_embeddings", "finetuning_task", "gradient_checkpointing", "id2label", "init_std",
-    "label2id", "low_memory", "min_p", "num_labels", "output_attentions", "output_hidden_states", "output_logits",
-    "output_past", "output_scores", "prefix", "problem_type", "remove_invalid_values", "return_dict",
-    "return_dict_in_generate", "save_step", "sep_token_id", "task_specific_params", "temperature", "tf_legacy_loss",
-    "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p",
-    "unk_token_id", "use_bfloat16", "use_cache",
-)  # fmt: skip
-LENGTHS = ("max_length", "max_new_tokens", "min_length", "min_new_tokens")
 # The values of our options that a Marian model can have.
 EXPORTED: dict[str, tuple[Any, ...]] = {
     "norm": ("post",),
@@ -109,14 +98,11 @@ class Fields(dict[str, Any]):
         except ConfigError as error:
             raise BadInput(f"{self.path}: {error.problems[0]}") from None
 
-    def check(self, supported: Mapping[str, Any], ignored: Iterable[str]) -> None:
-        """Raises BadInput for a field with another value than the supported one, or without any."""
-        for name in self.keys() - set(ignored):
-            if name not in supported or self[name] != supported[name]:
-                why = "is an unknown field, which may change the model"
-                if name in supported:
-                    why = f"is not supported; {json.dumps(supported[name])} is"
-                raise self.problem(name, why)
+    def check(self, supported: Mapping[str, Any]) -> None:
+        """Raises BadInput for a field with another value than the supported one."""
+        for name in supported.keys() & self.keys():
+            if self[name] != supported[name]:
+                raise self.problem(name, f"is not supported; {json.dumps(supported[name])} is")
 
     def problem(self, name: str, why: str) -> BadInput:
         return BadInput(f"{self.path}: {name[:80]} = {json.dumps(self.get(name))[:60]}: {why}")
@@ -161,9 +147,9 @@ def read_config(directory: Path) -> Marian:
         search["early_stopping"] = "never"
     decode = _decode(search, rows)
     ours, our_search = config_json(model, source, target, rows, pad, eos), generation_json(decode, rows, pad, eos)
-    ignored = (*IDLE, *LENGTHS)
-    search.check(ARCHITECTURE | SEARCH | ours | our_search, ignored)
-    fields.check(ARCHITECTURE | ours, (*ignored, *SEARCH, *(our_search.keys() - ours.keys())))
+    # A length has several forms.
+    search.check({name: value for name, value in (SEARCH | our_search).items() if not name.endswith("_length")})
+    fields.check(ARCHITECTURE | ours)
     return Marian(model, source, target, rows, pad, eos, decode)
 
 

@@ -23,17 +23,8 @@ from transformer_jax.interop.marian_weights import Ids
 TOKENIZER_CONFIG = "tokenizer_config.json"
 MODELS = {"source": "source.spm", "target": "target.spm"}
 LISTS = {"source": "vocab.json", "target": "target_vocab.json"}
-# The least share of a model's pieces that its list must have: a list of another model has only common ones.
-LEAST_KNOWN = 0.5
 SPECIAL = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 LONGEST_TEXT = 512  # the default: what the models were trained on
-# Fields of tokenizer_config.json about file locations and other tokenizers.
-IDLE = (
-    "name_or_path", "special_tokens_map_file", "tokenizer_file", "source_spm", "target_spm", "vocab",
-    "target_vocab_file", "clean_up_tokenization_spaces", "added_tokens_decoder", "additional_special_tokens",
-    "extra_special_tokens", "model_specific_special_tokens", "bos_token", "model_input_names", "padding_side",
-    "truncation_side", "backend", "is_local", "local_files_only", "processor_class", "auto_map", "return_tensors",
-)  # fmt: skip
 
 
 class Tokens(NamedTuple):
@@ -62,10 +53,6 @@ def read_tokens(directory: Path, marian: Marian) -> Tokens:
     separate = fields.get("separate_vocabs", False)
     languages = str(fields.get("source_lang", "")), str(fields.get("target_lang", ""))
     longest = fields.number("model_max_length", LONGEST_TEXT)  # 1e30 means none
-    for name in SPECIAL:
-        if isinstance(fields.get(name), dict):
-            fields[name] = fields[name].get("content")
-    fields.check(tokenizer_json(separate, languages, longest), IDLE)
     if separate and marian.model.tie_embeddings == "all":
         raise BadInput(f"{path}: separate_vocabs = true, but in config.json both sides share their embeddings")
     source = _tokens(directory / LISTS["source"], marian.source_tokens, marian)
@@ -75,13 +62,11 @@ def read_tokens(directory: Path, marian: Marian) -> Tokens:
 
 def read_tokenizers(directory: Path, tokens: Tokens) -> tuple[MarianTokenizer, MarianTokenizer]:
     """The tokenizers of both sides. A shared vocabulary has one list, but still two SentencePiece models."""
-    found = []
-    for path, listed in ((directory / MODELS["source"], tokens.source), (directory / MODELS["target"], tokens.target)):
-        tokenizer = MarianTokenizer(read_bytes(path), listed, str(path))
-        if tokenizer.known_share < LEAST_KNOWN:
-            raise BadInput(f"{path}: only {tokenizer.known_share:.0%} of its pieces are in the list of tokens")
-        found.append(tokenizer)
-    return found[0], found[1]
+    source, target = (directory / MODELS[side] for side in ("source", "target"))
+    return (
+        MarianTokenizer(read_bytes(source), tokens.source, str(source)),
+        MarianTokenizer(read_bytes(target), tokens.target, str(target)),
+    )
 
 
 def vocabularies_of(source: Tokenizer, target: Tokenizer) -> tuple[dict[str, bytes], Ids, list[str]]:

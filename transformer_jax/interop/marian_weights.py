@@ -12,14 +12,12 @@ import numpy as np
 
 from transformer_jax.data.tokenizer import BOS, PAD
 from transformer_jax.errors import BadInput
-from transformer_jax.files.record import plain_name, read_object
 from transformer_jax.model.positions import sinusoid
 from transformer_jax.model_config import ModelConfig
 
 Arrays = dict[str, np.ndarray]
 
 WEIGHTS = "model.safetensors"
-INDEX = WEIGHTS + ".index.json"  # says which of several files holds which array
 TYPES = ("float32", "float16", "bfloat16")
 
 # The output bias of our <pad>: low enough for a probability of zero.
@@ -93,15 +91,10 @@ def stored_arrays(directory: Path) -> Arrays:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    index, files = directory / INDEX, [WEIGHTS]
-    if not (directory / WEIGHTS).is_file():
-        files = sorted(set(read_object(index)["weight_map"].values()))
-    arrays: Arrays = {}
-    for path in (directory / plain_name(file, index) for file in files):
-        try:
-            arrays |= load_file(path)
-        except (SafetensorError, OSError) as error:
-            raise BadInput(f"{path}: is not a valid safetensors file: {error}") from None
+    try:
+        arrays: Arrays = load_file(directory / WEIGHTS)
+    except (SafetensorError, OSError) as error:
+        raise BadInput(f"{directory / WEIGHTS}: is not a valid safetensors file: {error}") from None
     return arrays
 
 

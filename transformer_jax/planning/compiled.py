@@ -4,6 +4,7 @@ Compiled, not measured: times are the data sheet's, for the work that the compil
 """
 
 import collections
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,7 +13,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.batching import Batch
+from transformer_jax.data.batching import Batch, BatchStatistics
+from transformer_jax.data.buckets import Shape
 from transformer_jax.model import build
 from transformer_jax.model.transformer import abstract_params
 from transformer_jax.model_config import ModelConfig
@@ -40,12 +42,11 @@ class CompiledMemory(NamedTuple):
 
 
 def compile_for(
-    config: ExperimentConfig, target: Target, program: str = "train", shape: tuple[int, int] | None = None
+    config: ExperimentConfig, target: Target, program: str = "train", shape: Shape | None = None
 ) -> tuple[jax.stages.Compiled, Mesh]:
     """The train step or the search ("decode") of a config, for the target, and its mesh.
 
-    `shape` is a batch's number of rows and their length; the default is the config's batches in sentences of `LENGTH`
-    tokens, or in packed rows.
+    `shape` is that of a batch; the default is the config's batches in sentences of `LENGTH` tokens, or in packed rows.
     """
     mesh = sharding.make_mesh(config.mesh, target.devices)
     if shape is None:
@@ -53,23 +54,25 @@ def compile_for(
         tokens = (config.decode if program == "decode" else config.data).tokens_per_batch
         length = min(config.data.max_length if packed else LENGTH, tokens)
         parts = sharding.batch_shards(mesh) * config.train.accumulate
-        shape = -(-max(1, tokens // length) // parts) * parts, length
-    traced = (_search if program == "decode" else _step)(config, mesh, *shape)
+        shape = Shape(-(-max(1, tokens // length) // parts) * parts, length, length)
+    traced = (_search if program == "decode" else _step)(config, mesh, shape)
     return traced.lower(lowering_platforms=target.platforms).compile(compiler_options=target.options), mesh
 
 
-def _step(config: ExperimentConfig, mesh: Mesh, rows: int, length: int) -> Any:
-    tokens: Any = jax.ShapeDtypeStruct((rows, length), np.int32)
-    batch = Batch(*[tokens] * (7 if config.data.batching == "packing" else 3))  # with segments and positions
+def _step(config: ExperimentConfig, mesh: Mesh, shape: Shape) -> Any:
+    sides: Any = [jax.ShapeDtypeStruct((shape.rows, length), np.int32) for length in (shape.source, shape.target)]
+    source, target = sides
+    places = (source, source, target, target) if config.data.batching == "packing" else ()
+    batch = Batch(source, target, target, *places)
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
     steps = CompiledSteps([config], [schedule], mesh)
     step: Any = steps.train_step
     return step.func.trace(*step.args, steps.abstract_state, batch)
 
 
-def _search(config: ExperimentConfig, mesh: Mesh, rows: int, length: int) -> Any:
-    model, by_row = build.with_loaded_modules(config.model), sharding.batch_sharding(mesh)
-    group = next(translate.groups_of(model, config.decode, mesh, [length]))  # its room for sources and translations
+def _search(config: ExperimentConfig, mesh: Mesh, shape: Shape) -> Any:
+    model, by_row, rows = build.with_loaded_modules(config.model), sharding.batch_sharding(mesh), shape.rows
+    group = next(translate.groups_of(model, config.decode, mesh, [shape.source]))  # its room for both sides
     params = abstract_params(model)
     shardings = sharding.state_shardings({"params": params}, mesh, model, config.mesh.replicate)["params"]
     numbers_B = jax.ShapeDtypeStruct((rows,), np.int32, sharding=by_row)
@@ -90,6 +93,22 @@ def memory(program: jax.stages.Compiled) -> CompiledMemory:
     # Results reuse the memory of donated arguments, but for a few numbers.
     new_results = reported.output_size_in_bytes - reported.alias_size_in_bytes
     return CompiledMemory(reported.argument_size_in_bytes + new_results, reported.temp_size_in_bytes)
+
+
+def microseconds_per_token(config: ExperimentConfig, target: Target, batches: BatchStatistics) -> float:
+    """The time of an epoch for each of its target tokens, at the data sheet's rates.
+
+    The shape with the most cells is compiled; the others take time in proportion to their cells.
+    """
+    cells = {shape: count * shape.rows * (shape.source + shape.target) for shape, count in batches.shapes}
+    shape = max(cells, key=cells.__getitem__)
+    compiled, _ = compile_for(config, target, shape=shape)
+    peak, _ = target.flops(config.model)
+    estimated: Any = compiled.cost_analysis()
+    traffic = estimated["bytes accessed"] / target.chip.bandwidth
+    seconds = max(Program(str(compiled.as_text())).flops() / (peak or math.inf), traffic)
+    updates = sum(cells.values()) / (shape.rows * (shape.source + shape.target))  # if all were of this shape
+    return 1e6 * seconds * updates / batches.target_tokens
 
 
 def amount(size: float) -> str:
