@@ -46,16 +46,6 @@ def test_defaults_and_round_trip():
     assert schema.build(Kitchen, dataclasses.asdict(kitchen)) == kitchen
 
 
-def test_an_option_is_checked_once(monkeypatch):
-    """Also one from a command line."""
-    checked, check = [], schema.Option.converted
-    monkeypatch.setattr(schema.Option, "converted", lambda option, value: checked.append(value) or check(option, value))
-    values = {"cooks": 1, "oven": {"trays": 3}}
-    schema.lay_over(Kitchen, values, [("dishes", "soup")])
-    schema.build(Kitchen, values)
-    assert len(checked) == len(list(schema.options(Kitchen)))
-
-
 def test_settings_from_a_config_and_from_a_command_line():
     values = {"oven": {"program": {"start": [1, 2]}, "rules": [["soup$", {"salt": 0.5}]]}}
     typed = [("oven.program.stop", "9"), ("oven.program.sound", "false"), ("oven.program.name", "slow")]

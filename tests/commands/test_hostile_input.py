@@ -1,10 +1,8 @@
 """Any bytes and any options: read, or refused as bad input, and nothing else. `python -m tests.chaos` has more."""
 
-import gzip
 import random
 
 import pytest
-import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -63,21 +61,6 @@ def test_any_bytes_as_lines(file, content, suffix):
         assert (suffix != "txt" or content.startswith(UTF_16_MARKS)) and refusal.startswith(str(path))
     else:
         assert all(isinstance(line, str) for block in blocks for line in block.lines)
-
-
-def test_compressed_files_are_read_as_their_own_programs_read_them(file):
-    one, other = gzip.compress(b"a\n", mtime=0), zstandard.compress(b"a\n")
-    skipped = b"\x50\x2a\x4d\x18\x02\0\0\0ab"  # a zstd frame for others to read
-    whole = {"zeros.gz": one + bytes(9000), "skipped.zst": skipped + other + skipped, "two.zst": other + other}
-    damaged = {"garbage.gz": one + b"garbage, and more", "cut.gz": one + one[:-1], "flipped.gz": one[:-8] + bytes(8)}
-    damaged |= {"end.zst": other + bytes(99), "cut.zst": other[:-1]}
-    for name, content in (whole | damaged).items():
-        (file / name).write_bytes(content)
-    for name in whole:
-        assert {line for block in read_blocks(str(file / name), 9) for line in block.lines} == {"a"}
-    for name in damaged:
-        with pytest.raises(BadInput, match=name):
-            list(read_blocks(str(file / name), 9))
 
 
 @often

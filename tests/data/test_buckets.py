@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from transformer_jax.data.buckets import candidate_lengths, choose_buckets, even_rows, rows_within
+from transformer_jax.data.buckets import choose_buckets, even_rows, rows_within
 
 
 def random_lengths(count: int, longest: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -56,15 +56,6 @@ def test_a_small_corpus_gets_few_batches():
     source, target = random_lengths(100, 30, seed=0)
     assert sum(choose_buckets(source, target, limit=30, tokens_per_batch=10_000, num_shapes=8).batches) == 1
     assert sum(choose_buckets(source, target, limit=30, tokens_per_batch=1_000, num_shapes=8).batches) <= 5
-
-
-def test_candidate_lengths_are_even_grow_by_a_few_percent_and_end_at_the_longest():
-    lengths = candidate_lengths(1000, limit=1024)
-    assert lengths[0] == 2 and lengths[-1] == 1000
-    assert not (lengths % 2).any()
-    assert (np.diff(lengths) <= np.maximum(2, 0.04 * lengths[:-1])).all()
-    assert candidate_lengths(7, limit=7)[-1] == 7  # never beyond the limit, be it odd
-    assert candidate_lengths(1, limit=1).tolist() == [1]
 
 
 def test_rows_divide_among_eight_devices_where_there_are_eight():

@@ -56,9 +56,3 @@ def test_leaving_early_by_an_exception_ends_the_thread():
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-
-
-def test_the_wait_for_data_is_measured():
-    with Prefetcher(lambda step: time.sleep(0.05)) as slow:
-        next(slow)
-    assert 0.03 < slow.data_wait < 1

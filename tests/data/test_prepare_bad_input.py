@@ -126,12 +126,6 @@ def test_options(bench, capfd, monkeypatch, options, needles):
     refused(bench, capfd, *needles, options=[f"--config.{option}" for option in options])
 
 
-def test_an_unknown_tfds_name(bench, capfd):
-    options = ["--config.data.corpus=wmt14_translate/de-xx"]
-    refused(bench, capfd, "did you mean wmt14_translate/", source="", target="", options=options)
-    refused(bench, capfd, "did you mean reverse?", source="", target="", options=["--config.data.corpus=revers"])
-
-
 def test_the_target_directory_is_taken(bench, capfd):
     (bench / "run/data").mkdir(parents=True)
     (bench / "run/data/thesis.txt").write_text("mine")
@@ -151,8 +145,7 @@ def test_what_is_odd_but_good(bench, capfd):
     output, errors = capfd.readouterr()
     assert all(line.startswith("held out for ") for line in errors.splitlines())  # fewer than the default
     assert f"left out: 2 empty (first: {bench / 'a.en'}:10, {bench / 'a.de'}:123)" in output
-    for counted in ("left out: 1 too long", "carriage return stripped: 300", "byte order mark stripped: 1"):
-        assert counted in output
+    assert "left out: 1 too long" in output
 
 
 # The disk.

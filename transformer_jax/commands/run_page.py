@@ -76,7 +76,7 @@ def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]
     decode = run.config.decode
     found = run_path / "translations" / f"{records.named(split, weights, run.weights_sha256, decode, decode)}.json"
     record = read_record(found) if found.is_file() else {}
-    if record.get("weights_sha256") != run.weights_sha256:
+    if records.difference(record, {"weights_sha256": run.weights_sha256, "decode": records.search(decode)}):
         return {}
     with parsing(found):
         return {f"{name} on {split}": f"{record['measures'][name.lower()]['score']:.1f}" for name in ("BLEU", "chrF")}

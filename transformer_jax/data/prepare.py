@@ -193,7 +193,6 @@ def _read_split(corpus: Corpus, split: str, data: DataConfig, text: Text, held_o
     rejected: Rejected = {}
     seen: set[int] = set()
     counts: Counter[str] = Counter(read=0, pairs=0)
-    oddities: Counter[str] = Counter()
     with counting(f"reading {split}", "pairs") as advance:
         for chunk in corpus.chunks(split, BLOCK):
             if split == "train":
@@ -203,7 +202,6 @@ def _read_split(corpus: Corpus, split: str, data: DataConfig, text: Text, held_o
                 require_readable(chunk)
                 pairs = chunk.pairs
             text.append(split, pairs, chunk.labels)
-            oddities += chunk.oddities
             counts.update(read=len(chunk.pairs), pairs=len(pairs))
             advance(len(chunk.pairs))
     if not counts["pairs"]:
@@ -211,7 +209,7 @@ def _read_split(corpus: Corpus, split: str, data: DataConfig, text: Text, held_o
         files = [source["file"] for source in corpus.sources() if source.get("split") == split and "file" in source]
         why = f"data.cleaning leaves none of {counts['read']:,} pairs ({reasons})" if reasons else "empty"
         raise BadInput(f"{' and '.join(files) or split}: {why}")
-    return {**counts, "rejected": dict(sorted(rejected.items())), "oddities": dict(sorted(oddities.items()))}
+    return {**counts, "rejected": dict(sorted(rejected.items()))}
 
 
 # What is left out of the training text. Filters are explicit, counted by reason, and off or mild by default.

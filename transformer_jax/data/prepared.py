@@ -191,7 +191,6 @@ class Prepared:
             sizes = f"{len(pairs.source_tokens):,} source and {len(pairs.target_tokens):,} target tokens"
             lines.append(f"  {split}: {len(pairs):,} pairs, {sizes}")
             lines += [f"    {left_out}" for left_out in self.left_out(split)]
-            lines += [f"    {oddity}: {count:,}" for oddity, count in self._facts(split).get("oddities", {}).items()]
         target = "" if self.target_vocab_size is None else f" source and {self.target_vocab_size:,} target"
         lines.append(f"  vocabulary: {self.vocab_size:,}{target} tokens")
         return "\n".join(lines)

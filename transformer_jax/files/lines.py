@@ -6,7 +6,6 @@ import dataclasses
 import gzip
 import os
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from transformer_jax.errors import BadInput, visible
@@ -32,7 +31,6 @@ class Block:
     first_line: int
     lines: list[str]
     faults: dict[int, str] = dataclasses.field(default_factory=dict)
-    oddities: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def place(self, index: int) -> str:
         return f"{visible(self.path)}:{self.first_line + index}"
@@ -59,7 +57,7 @@ def read_blocks(path: str, size: int) -> Iterator[Block]:
     """The lines of a file in blocks of `size` (the last may be smaller).
 
     A line ends only at a line feed: other Unicode separators belong to the sentence. A carriage return before the line
-    feed is stripped and counted, as part of a Windows line end.
+    feed is stripped, as part of a Windows line end.
     """
     pending = Block(path, 1, [])
     for text in _whole_lines(path):
@@ -78,7 +76,6 @@ def append(block: Block, text: bytes) -> None:
             raise BadInput(f"{visible(block.path)}: is UTF-16; it must be UTF-8: iconv -f utf-16 -t utf-8 converts it")
         if text.startswith(BYTE_ORDER_MARK):
             text = text.removeprefix(BYTE_ORDER_MARK)
-            block.oddities["byte order mark stripped"] += 1
     if not text:
         return
     start = len(block.lines)
@@ -100,7 +97,6 @@ def append(block: Block, text: bytes) -> None:
                 lines[index] = ""
                 block.faults[start + index] = f"has a NUL character at {line.index(chr(0)) + 1}"
     if b"\r\n" in text or text.endswith(b"\r"):
-        block.oddities["carriage return stripped"] += sum(line.endswith("\r") for line in lines)
         lines = [line.removesuffix("\r") for line in lines]
     block.lines += lines
 
@@ -108,7 +104,7 @@ def append(block: Block, text: bytes) -> None:
 def _split(block: Block, size: int) -> tuple[Block, Block]:
     head_faults = {index: fault for index, fault in block.faults.items() if index < size}
     tail_faults = {index - size: fault for index, fault in block.faults.items() if index >= size}
-    head = Block(block.path, block.first_line, block.lines[:size], head_faults, block.oddities)
+    head = Block(block.path, block.first_line, block.lines[:size], head_faults)
     return head, Block(block.path, block.first_line + size, block.lines[size:], tail_faults)
 
 

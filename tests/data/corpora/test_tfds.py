@@ -99,6 +99,7 @@ def test_a_truncated_tfrecord_is_refused(tfds_dir, tmp_path):
     [
         ({"corpus": "wmt14_translate/de-en"}, "tfds build wmt14_translate/de-en"),
         ({"corpus": "wmt14_translate"}, "did you mean wmt14_translate/"),
+        ({"corpus": "revers"}, "did you mean reverse?"),
         ({"corpus": "no such name!"}, "TFDS has no such data set"),
         ({"corpus": "tiny_parallel", "source_language": "fr"}, "there are: de, en"),
         ({"corpus": "mnist"}, "which text is translated into which"),

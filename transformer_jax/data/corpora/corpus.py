@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
@@ -29,7 +28,6 @@ class Chunk:
     origin: str
     first: int  # the number of the first pair in `origin`
     faults: dict[int, str] = dataclasses.field(default_factory=dict)
-    oddities: Counter[str] = dataclasses.field(default_factory=Counter)
     labels: list[Labels] = dataclasses.field(default_factory=list)  # of every pair, or empty; none in train
     target_origin: str = ""  # where the targets come from, if it is another file
 

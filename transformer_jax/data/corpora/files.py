@@ -65,9 +65,7 @@ class TextCorpus(Corpus):
     def _chunks_of(self, split: str, path: str, size: int) -> Iterator[Chunk]:
         for block in read_blocks(path, size):
             entries = (block.faults.get(i) or self.entry(split, path, line) for i, line in enumerate(block.lines))
-            chunk = Chunk.of(entries, visible(path), block.first_line)
-            chunk.oddities = block.oddities
-            yield chunk
+            yield Chunk.of(entries, visible(path), block.first_line)
 
 
 class FileCorpus(TextCorpus):
@@ -206,8 +204,7 @@ def _aligned(source: str, target: str, size: int) -> Iterator[Chunk]:
         counts = [counts[0] + len(left.lines), counts[1] + len(right.lines)]
         faults = {index: f"{side.place(index)}: {why}" for side in (right, left) for index, why in side.faults.items()}
         pairs = list(itertools.zip_longest(left.lines, right.lines, fillvalue=""))
-        oddities = left.oddities + right.oddities
-        yield Chunk(pairs, visible(source), left.first_line, faults, oddities, target_origin=visible(target))
+        yield Chunk(pairs, visible(source), left.first_line, faults, target_origin=visible(target))
     if counts[0] != counts[1]:
         raise BadInput(f"{source} has {counts[0]:,} lines and {target} {counts[1]:,}: the numbers must be the same")
 
