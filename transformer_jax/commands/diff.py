@@ -9,7 +9,6 @@ compare only if the data is the same.
 
 import argparse
 import contextlib
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax import schema
@@ -37,22 +36,17 @@ def run(arguments: argparse.Namespace) -> None:
 
     folders = [RunFolder(place) for place in (arguments.first, arguments.second)]
     configs = [with_plain_addresses(folder.stored_config()) for folder in folders]
-    options = [(option.path, *values) for option, *values in schema.differing(*configs)]
-    print(f"A  {visible(arguments.first)}\nB  {visible(arguments.second)}\n\noptions\n{table(options)}")
+    sections = {"options": [(option.path, *values) for option, *values in schema.differing(*configs)]}
     for facts in (code, data, metrics):
-        rows = side_by_side(folders, facts)
-        shown_rows = rows if facts is metrics else [row for row in rows if row[1] != row[2]]
-        print(f"\n{facts.__name__}\n{table(shown_rows)}")
+        first, second = map(facts, folders)
+        rows = [(name, first.get(name), second.get(name)) for name in {**first, **second}]
+        sections[facts.__name__] = [row for row in rows if facts is metrics or row[1] != row[2]]
+    print(f"A  {visible(arguments.first)}\nB  {visible(arguments.second)}")
+    for title, rows in sections.items():
+        print(f"\n{title}\n{table(rows)}")
     for folder in folders:
         for note in folder.notes():
             print(f"note: {folder.path}: {visible(note)}")
-
-
-def side_by_side(
-    folders: "list[RunFolder]", facts: "Callable[[RunFolder], dict[str, Any]]"
-) -> list[tuple[str, Any, Any]]:
-    first, second = map(facts, folders)
-    return [(name, first.get(name), second.get(name)) for name in {**first, **second}]
 
 
 def table(rows: list[tuple[str, Any, Any]]) -> str:

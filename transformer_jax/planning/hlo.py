@@ -22,6 +22,8 @@ GROUPS = re.compile(
     r"(?:replica_groups|source_target_pairs)=(.*?)(?:, (?:dimensions|use_global_device_ids|channel_id|to_apply|"
     r"metadata|frontend_attributes|backend_config)=|$)"
 )
+# Instructions whose results are there already, or are those of the computations that they run.
+NO_RESULTS = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "iota", "while", "conditional", "call")
 # Kernels of libraries that multiply matrices, as in __cublas$gemm and __onednn$matmul.
 PRODUCT_KERNEL = re.compile(r"gemm|matmul|conv|tpu_custom_call|triton", re.IGNORECASE)
 
@@ -194,6 +196,15 @@ class Program:
         """The FLOPs of the matrix products in one instruction, without those of the loops that it runs."""
         inside = self.inside(instruction)
         return sum(product_flops(each, computation if each is instruction else inside) for each in inside.values())
+
+    def written(self) -> int:
+        """The bytes of all results that are made. Most are written to memory once and read at least once."""
+        return sum(
+            times * array.size
+            for instruction, times, _ in self.scheduled()
+            if instruction.kind not in NO_RESULTS and not instruction.kind.endswith(("-start", "-done"))
+            for array in instruction.arrays
+        )
 
     def collectives(self) -> list[Collective]:
         """The collectives in the order of the program, each once, without those within one device."""
