@@ -299,11 +299,8 @@ def options(section: type, prefix: str = "") -> Iterator[Option]:
 
 
 def find_option(section: type, path: str) -> Option:
-    """The option of a path. One below settings, such as `optimizer.kwargs.b1`, has the option of the settings."""
+    """The option of a path."""
     known = {option.path: option for option in options(section)}
-    settings = known.get(path.rpartition(".")[0])
-    if path not in known and settings is not None and settings.kind == Settings:
-        return settings
     if path not in known:
         raise ConfigError(_unknown([path], known))
     return known[path]
@@ -384,18 +381,10 @@ def lay_over(section: type, values: dict[str, Any], texts: Iterable[tuple[str, s
     problems: list[str] = []
     for path, text in texts:
         try:
-            option = find_option(section, path)
-            put(values, path, text if option.path == path else _setting(text))
+            put(values, find_option(section, path).path, text)
         except ConfigError as error:
             problems += error.problems
     return problems
-
-
-def _setting(text: str) -> Any:
-    """One of `Settings` as typed on a command line: JSON, Python's True, False and None, or a text."""
-    with contextlib.suppress(ValueError):
-        return json.loads({"true": "true", "false": "false", "none": "null"}.get(text.lower(), text))
-    return text
 
 
 def _unknown(given: Iterable[str], known: Iterable[str], path: str = "") -> list[str]:
