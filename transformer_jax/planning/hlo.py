@@ -198,12 +198,13 @@ class Program:
         return sum(product_flops(each, computation if each is instruction else inside) for each in inside.values())
 
     def written(self) -> int:
-        """The bytes of all results that are made. Most are written to memory once and read at least once."""
+        """The bytes of all results in the device's memory. Most are written once and read at least once."""
         return sum(
             times * array.size
             for instruction, times, _ in self.scheduled()
             if instruction.kind not in NO_RESULTS and not instruction.kind.endswith(("-start", "-done"))
             for array in instruction.arrays
+            if not re.search(r"S\([1-9]", array.layout)  # faster memory
         )
 
     def collectives(self) -> list[Collective]:
