@@ -13,8 +13,8 @@ The learning rate is equation 3's, which decreases with d_model; as in the paper
 
 At demo scale runs are stopped after 450 updates, when none has converged: it shows the tools, and says little about
 the paper. At the scale `small` every run continues until its validation loss is flat; its results and their
-explanations are in docs/results/table3. `eight_seeds` has eight rows with eight seeds each. Its 60 runs took nine
-minutes each on average on one CPU core, "big" more than an hour.
+explanations are in docs/results/table3. Its 60 runs took nine minutes each on average on one CPU core, "big" more than
+an hour. `eight_seeds` has eight rows with eight seeds each, and a fixed number of updates.
 
 On a CPU --together gains little: 0.97 to 1.28 times the updates per second of a single run, depending on the size of
 the model.

@@ -132,13 +132,16 @@ def claims() -> Iterator[str]:
     )
     seeds, runs = WORDS[len({run["seed"] for run in table3["runs"]})], len(table3["runs"])
     yield f"{WORDS[512 // table3['base']['model']['d_model']]} times narrower, {seeds} seeds, {runs} runs"
-    (correlation,) = (each["rank_correlation"] for each in table3["published"] if each["measure"] == "perplexity")
-    yield f"rank correlation with the paper {correlation:.2f} in perplexity"
+    (published,) = (each for each in table3["published"] if each["measure"] == "perplexity")
+    correlation, error = published["rank_correlation"], 1.96 / math.sqrt(published["n"] - 3)  # Fisher's interval
+    low, high = (math.tanh(math.atanh(correlation) + side * error) for side in (-1, 1))
+    yield f"rank correlation with the paper {correlation:.2f} [{low:.2f}, {high:.2f}] in perplexity"
     differences = modern["tests"][0]["bleu_differences"].values()
     yield f"{len(differences)} changes since 2017, short training runs, tuned, "
     yield f"{WORDS[len({run['seed'] for run in modern['runs']})]} seeds"
     better = sum(found["resolved"] and found["value"] > 0 for found in differences)
-    yield f"{WORDS[better]} are significantly better in BLEU"
+    steps = modern["base"]["train"]["steps"]
+    yield f"{WORDS[better]} are significantly better in BLEU after {steps} updates"
     yield f"{soak['steps']:,} updates with {WORDS[soak['starts'] - 1]} kills and stops"
 
     demo = re.search(r"^bleu +(\S+)", (ROOT / "docs/getting_started.md").read_text(), re.M)
