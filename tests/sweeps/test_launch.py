@@ -12,6 +12,7 @@ import pytest
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
 from transformer_jax import cli
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, Failed
+from transformer_jax.files.atomic import write_json
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import Variant, launch
 from transformer_jax.sweeps.folder import SweepFolder
@@ -65,7 +66,7 @@ def tuned(folder, monkeypatch):
         def run_jobs(pool, jobs, progress, *_):
             for run in (run for job in jobs for run in job):
                 made.append(run.run_id)
-                end(run, losses.get(run.run_id, 1.0))
+                end(run, losses.get(run.run_id, losses.get(run.run_id.removesuffix("-again"), 1.0)))
 
         monkeypatch.setattr(launch, "run_jobs", run_jobs)
         return launcher(folder, definition or defined(FOUR, seeds=2, tune=tune, untuned=True)), made
@@ -73,17 +74,18 @@ def tuned(folder, monkeypatch):
     return tuned
 
 
-def test_each_variant_gets_the_rate_that_did_best(folder, tuned):
-    losses = {"base/tuning-1": 2.0, "base/tuning-2": 1.5, "h-=-4/tuning-1": 3.0, "h-=-4/tuning-2": "diverged"}
+def test_each_variant_gets_the_rate_that_did_best(folder, tuned, capsys):
+    losses = {"base/tuning-1": 2.0, "base/tuning-2": 1.5, "h-=-4/tuning-1": 3.0, "h-=-4/tuning-2-again": "diverged"}
     here, _ = tuned(losses)
     tries = folder.tuning_runs(here.definition)
     assert here.run() == 0
+    assert "base: the lowest loss is at the edge, x 2; try --tune=1,2,4" in capsys.readouterr().err
     base, four = (folder.tuned()[name] for name in ("base", "h = 4"))
     cost = {"updates": 12, "train_seconds": 1.0, "training_flops": 1e9}  # of a run
     assert (base["factor"], base["losses"]) == (2.0, {"1": 2.0, "2": 1.5})
     assert (four["factor"], four["losses"]) == (1.0, {"1": 3.0, "2": None})
-    assert base["cost"] == {"runs": 2} | {name: 2 * value for name, value in cost.items()}
-    assert four["cost"] == {"runs": 2, **cost}
+    assert base["cost"] == {"runs": 4} | {name: 4 * value for name, value in cost.items()}
+    assert four["cost"] == {"runs": 4} | {name: 3 * value for name, value in cost.items()}
     runs = folder.runs(here.definition)
     assert [(run.run_id, run.experiment.optimizer.learning_rate) for run in runs] == [
         ("base/seed-0", 6e-3),
@@ -95,8 +97,56 @@ def test_each_variant_gets_the_rate_that_did_best(folder, tuned):
     ]
     # No run that is compared has seen what its rate was chosen on.
     seeds = {(run.experiment.seed, run.experiment.data.order_seed) for run in tries}
-    assert seeds == {(1_000_000, 1_000_000)} and {run.experiment.seed for run in runs} == {0, 1}
+    assert seeds == {(1_000_000, 1_000_000), (1_000_001, 1_000_001)} and {run.experiment.seed for run in runs} == {0, 1}
     assert all(run.is_finished() for run in runs) and folder.tuning_runs(here.definition) == []
+
+
+@pytest.mark.parametrize(
+    ("by_seed", "chosen"),
+    [
+        ({0.5: (2.0, 2.1), 1: (1.9, 2.0), 2: (1.8, 2.05)}, 1),  # 2 is the best on average, but not with both seeds
+        ({0.5: (2.0, 2.1), 1: (1.9, 2.0), 2: (1.8, 1.95)}, 2),
+        ({0.5: (1.8, 1.9), 1: (1.9, 2.0), 2: (1.7, 2.1)}, 0.5),
+        ({0.5: (1.9, 1.8), 1: (2.9, 2.0), 2: (1.8, 1.9)}, 0.5),  # as near to 1 as 2, which ties: the first
+        ({0.5: (2.0, 2.1), 1: ("diverged", 1.0), 4: (1.9, 2.2)}, 0.5),
+    ],
+)
+def test_a_rate_other_than_the_variants_own_must_be_better_with_every_tuning_seed(folder, by_seed, chosen):
+    definition = defined(FOUR, tune=by_seed)
+    runs = folder.tuning_runs(definition, ["base"])
+    for run in runs:
+        end(run, by_seed[run.factor][run.seed - 1_000_000])
+    choice = launch.best_rate(runs)
+    assert choice["factor"] == chosen and list(choice["losses"]) == [f"{factor:g}" for factor in by_seed]
+
+
+def test_tuning_and_factors_may_be_added_to_a_sweep(folder, tuned):
+    """Runs at another rate are kept, and count again when their rate is chosen again."""
+    assert tuned({}, definition=defined(FOUR, seeds=2))[0].run() == 0
+    steps = [
+        ((1.0, 2.0), {"base/tuning-2": 0.5}, {"base": "untuned", "h-=-4": None}),
+        ((1.0, 2.0, 4.0), {"base/tuning-4": 0.4, "h-=-4/tuning-4": 0.4}, {"base": "rate-2", "h-=-4": "untuned"}),
+    ]
+    for tune, losses, kept in steps:
+        here, made = tuned(losses, definition=folder.merged(defined(FOUR, seeds=2, tune=tune)))
+        assert here.run() == 0 and all(run.is_finished() for run in folder.runs(here.definition))
+        for slug, name in kept.items():
+            assert {f"{slug}/seed-0" in made} == {name is not None}
+            assert name is None or (folder.path / "runs" / slug / f"{name}-seed-1/result.json").is_file()
+    assert "base/tuning-4-again" in made and "base/tuning-2" not in made
+    folder.record_tuned(here.definition.variant("base"), {"factor": 2.0})
+    assert folder.runs(here.definition, ["base"])[0].is_finished()
+
+
+def test_seeds_that_are_added_after_a_report_are_warned_of(folder, capsys):
+    folder.save(defined(seeds=2))
+    launch.ready(folder, defined(seeds=3), LaunchOptions())
+    assert "warning" not in capsys.readouterr().err
+    write_json(folder.path / "looks.json", {"looks": [{"seeds": [0, 1], "when": "now"}]})
+    launch.ready(folder, defined(seeds=2), LaunchOptions())
+    assert "warning" not in capsys.readouterr().err
+    launch.ready(folder, defined(seeds=3), LaunchOptions())
+    assert "warning: seeds 2 are added" in capsys.readouterr().err
 
 
 def test_runs_train_at_the_very_rate_that_was_tried(folder, tuned):
@@ -118,7 +168,7 @@ def test_a_variant_whose_rates_all_diverged_has_none(folder, tuned):
     losses = {"h-=-4/tuning-1": "diverged", "h-=-4/tuning-2": "diverged"}
     for made_at_all in (True, False):  # what diverged is not repeated
         here, made = tuned(losses)
-        with pytest.raises(Failed, match="2 runs diverged"):
+        with pytest.raises(Failed, match="4 runs diverged"):
             here.run()
         assert ("h-=-4/tuning-1" in made) == made_at_all
     assert not (folder.path / "runs/h-=-4/seed-0").exists() and list(folder.tuned()) == ["base"]
@@ -127,15 +177,15 @@ def test_a_variant_whose_rates_all_diverged_has_none(folder, tuned):
 @pytest.mark.parametrize(
     "losses",
     [
-        {"h-=-4/tuning-1": "failed"},
-        {"h-=-4/tuning-1": "stopped", "h-=-4/tuning-2": "stopped"},
-        {"base/tuning-2": "failed"},
+        {"h-=-4/tuning-1-again": "failed"},
+        {"h-=-4/tuning-1-again": "stopped", "h-=-4/tuning-2-again": "stopped"},
+        {"base/tuning-2-again": "running"},  # killed: nobody holds its lock
     ],
 )
 def test_a_run_that_was_killed_or_stopped_decides_no_rate(folder, tuned, losses):
     """The rate of its variant is chosen when the same command has made all of its runs."""
     here, _ = tuned(losses)
-    if "stopped" in losses.values():
+    if "failed" not in losses.values():
         assert here.run() == EXIT_UNFINISHED
     else:
         with pytest.raises(Failed, match=f"^{len(losses)} runs"):
@@ -164,7 +214,7 @@ WIDE = Variant("wide", {"model.d_ff": 64})
 def test_jobs_start_with_the_baseline_then_seed_by_seed_the_largest_first(folder):
     definition = defined(FOUR, WIDE, seeds=[5, 0], tune=(1.0, 2.0), untuned=True)
     folder.save(definition)
-    folder.record_tuned("wide", {"factor": 2.0})
+    folder.record_tuned(WIDE, {"factor": 2.0, "losses": {"1": 2.5, "2": 2.4}})
     runs = folder.runs(definition)
     order = [run.run_id for (run,) in launch.in_order([[run] for run in reversed(runs)], definition)]
     assert order == [
@@ -174,7 +224,7 @@ def test_jobs_start_with_the_baseline_then_seed_by_seed_the_largest_first(folder
         "wide/untuned-seed-0",
     ]
     tuning = launch.in_order([[run] for run in folder.tuning_runs(definition)], definition)
-    assert [run.variant for (run,) in tuning] == ["base", "base", "h = 4", "h = 4"]
+    assert [run.variant for (run,) in tuning] == ["base", "base", "h = 4", "h = 4"] * 2
     together = [[run for run in runs if run.variant == name] for name in ("wide", "h = 4", "base")]
     assert [job[0].variant for job in launch.in_order(together, definition)] == ["base", "wide", "h = 4"]
 

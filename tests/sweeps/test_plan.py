@@ -20,10 +20,10 @@ def text(folder, monkeypatch):
 
 def test_runs_that_tune_and_runs_without_a_tuned_rate_are_counted(folder, text):
     definition = defined(FOUR, seeds=2, tune=(1.0, 2.0), untuned=True)
-    assert "2 variants, seeds 0, 1 and 2 learning rates: 8 runs to train, 0 finished" in text(definition)
+    assert "2 variants, seeds 0, 1 and 2 learning rates: 12 runs to train, 0 finished" in text(definition)
     folder.save(definition)
-    folder.record_tuned("base", {"factor": 1.0})
-    folder.record_tuned("h = 4", {"factor": 2.0})
+    for variant, factor in zip(definition.sweep.variants, (1.0, 2.0), strict=True):
+        folder.record_tuned(variant, {"factor": factor, "losses": {"1": 2.5, "2": 2.5}})
     assert ": 6 runs to train, 0 finished" in text(definition)
 
 

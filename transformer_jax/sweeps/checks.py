@@ -16,8 +16,8 @@ from transformer_jax.runs.records import NAMED_WEIGHTS
 from transformer_jax.schema import MAX_SEED
 from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, margins, repeated
 
-# The seed of the runs that tune learning rates: no other run has it, so the rates are not chosen for the luck of one.
-TUNING_SEED = 1_000_000
+# The seeds of the runs that tune learning rates. No other run has them, so that no rate is chosen for the luck of one.
+TUNING_SEEDS = (1_000_000, 1_000_001)
 # Options that the sweep sets in every run, and that a variant therefore cannot.
 SET_BY_SWEEP = {
     "seed": "the sweep's seeds set it",
@@ -94,8 +94,8 @@ def _sweep_problems(sweep: Sweep) -> list[str]:
         problems.append(
             f"seeds = {sweep.seeds!r}: must be how many, at least one, or a list of different ones from 0 to {MAX_SEED}"
         )
-    elif sweep.tune and TUNING_SEED in seeds:
-        problems.append(f"seeds = {sweep.seeds!r}: {TUNING_SEED} is the seed of the runs that tune learning rates")
+    elif sweep.tune and {*TUNING_SEEDS} & {*seeds}:
+        problems.append(f"seeds = {sweep.seeds!r}: {TUNING_SEEDS} are the seeds of the runs that tune learning rates")
     folders = [variant.slug.lower() for variant in sweep.variants]  # some file systems ignore case
     for folder in sorted({folder for folder in folders if folders.count(folder) > 1}):
         alike = " and ".join(repr(name) for name, own in zip(names, folders, strict=True) if own == folder)

@@ -4,8 +4,10 @@ SWEEP/sweep.json                  the definition: base, variants, seeds
 SWEEP/data/KEY/                   prepared data, shared by all runs that need the same
 SWEEP/runs/SLUG/seed-N/           a run (sweeps/run.py)
 SWEEP/runs/SLUG/untuned-seed-N/   the same without the tuned learning rate, if the sweep has both
-SWEEP/runs/SLUG/tuning-FACTOR/    a run that tunes the learning rate
+SWEEP/runs/SLUG/tuning-FACTOR/    a run that tunes the learning rate; tuning-FACTOR-again with another seed
+SWEEP/runs/SLUG/rate-FACTOR-seed-N/   a run at a rate that was chosen before more factors were tried
 SWEEP/tuned.json                  the learning rate chosen for each variant, what was tried and what it cost
+SWEEP/looks.json                  the seeds that were planned when reports were made
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from transformer_jax.files import paths
 from transformer_jax.files.atomic import Locked, explained, locked, made, write_json
 from transformer_jax.runs.folder import refuse_patterns
 from transformer_jax.sweeps import spec
-from transformer_jax.sweeps.checks import TUNING_SEED
+from transformer_jax.sweeps.checks import TUNING_SEEDS
+from transformer_jax.sweeps.definition import Variant
 from transformer_jax.sweeps.run import SweepRun, read_json
 from transformer_jax.sweeps.spec import ResolvedSweep
 
@@ -125,14 +128,25 @@ class SweepFolder:
             return Path(experiment.data.directory)
         return self.path / "data" / data_key(experiment)
 
+    def looks(self) -> list[dict[str, Any]]:
+        """For each report that was made with other seeds than the one before: {"seeds": [0, 1], "when": ...}."""
+        return (read_json(self.path / "looks.json") or {}).get("looks", [])
+
     def tuned(self) -> dict[str, dict[str, Any]]:
-        """For each variant whose learning rate was chosen: {"factor": 2.0, "losses": {"1": 3.1, "2": 2.9}, "seed": ...,
-        "cost": ...}. The loss of a run that diverged is None."""
+        """For each variant whose learning rate was chosen: {"factor": 2.0, "losses": {"1": 3.1, "2": 2.9}, ...}, as
+        `launch.best_rate` makes it."""
         return read_json(self.path / "tuned.json") or {}
 
-    def record_tuned(self, variant: str, facts: Mapping[str, Any]) -> None:
+    def record_tuned(self, variant: Variant, facts: Mapping[str, Any]) -> None:
+        """Records a choice. Runs at the rate that was chosen before are kept under another name."""
+        tuned, runs = self.tuned(), self.path / "runs" / variant.slug
+        before, after = (aside(chosen.get("factor", 1.0)) for chosen in (tuned.get(variant.name, {}), facts))
         with explained(self.path):
-            write_json(self.path / "tuned.json", {**self.tuned(), variant: facts})
+            for run in runs.glob("seed-*") if before != after else ():
+                run.rename(run.with_name(before + run.name))
+            write_json(self.path / "tuned.json", {**tuned, variant.name: facts})
+            for run in runs.glob(f"{after}seed-*") if before != after else ():
+                run.rename(run.with_name(run.name.removeprefix(after)))
 
     def runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
         """All runs that are compared; with a tuned learning rate, those at the variant's own rate follow if the sweep
@@ -146,18 +160,23 @@ class SweepFolder:
             experiment = definition.experiment(name, seed, factor)
             runs.append(SweepRun(path, name, seed, experiment, tuple(sweep.tests), tuple(sweep.analyses)))
             if sweep.untuned and factor != 1.0:
-                path, experiment = path.with_name(f"untuned-{path.name}"), definition.experiment(name, seed)
+                path, experiment = path.with_name(aside(1.0) + path.name), definition.experiment(name, seed)
                 untuned.append(SweepRun(path, name, seed, experiment, tuple(sweep.tests), kind="untuned"))
         return runs + untuned
 
     def tuning_runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
-        """The runs that try learning rates, for variants whose rate is not chosen yet. Their seed is no other run's."""
-        tuned, runs = self.tuned(), []
-        for factor, variant in itertools.product(definition.tune or (), definition.sweep.variants):
-            if variant.name not in tuned and (variants is None or variant.name in variants):
-                path = self.path / "runs" / variant.slug / f"tuning-{factor:g}"
-                experiment = definition.experiment(variant.name, TUNING_SEED, factor)
-                runs.append(SweepRun(path, variant.name, TUNING_SEED, experiment, kind="tuning", factor=factor))
+        """The runs that try learning rates, for variants whose rate is not chosen yet among all of them."""
+        factors, runs = definition.tune or (), []
+        tried = {name: chosen["losses"].keys() for name, chosen in self.tuned().items()}
+        for variant in definition.sweep.variants:
+            if {f"{factor:g}" for factor in factors} <= tried.get(variant.name, set()):
+                continue
+            for seed, factor in itertools.product(TUNING_SEEDS, factors):
+                if variants is None or variant.name in variants:
+                    name = f"tuning-{factor:g}" + ("" if seed == TUNING_SEEDS[0] else "-again")
+                    path = self.path / "runs" / variant.slug / name
+                    experiment = definition.experiment(variant.name, seed, factor)
+                    runs.append(SweepRun(path, variant.name, seed, experiment, kind="tuning", factor=factor))
         return runs
 
     def all_runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
@@ -167,6 +186,11 @@ class SweepFolder:
     def find(self, definition: ResolvedSweep, run_id: str) -> SweepRun:
         """The run with this id."""
         return {run.run_id: run for run in self.all_runs(definition)}[run_id]
+
+
+def aside(factor: float) -> str:
+    """How the names of runs at a factor of the learning rate begin while another one is chosen."""
+    return "untuned-" if factor == 1.0 else f"rate-{factor:g}-"
 
 
 def data_key(experiment: ExperimentConfig) -> str:
@@ -186,9 +210,11 @@ def differences(stored: ResolvedSweep, wanted: ResolvedSweep) -> list[str]:
     changed = [f"{name}: {old[name]} there, {new[name]} here" for name in old if name in new and old[name] != new[name]]
     removed = [name for name in stored.experiments if name not in wanted.experiments]
     changed += [f"variant {name!r}: there, but not here (use --only to leave it out)" for name in removed]
-    return changed + [
-        f"{name}: there, but not here" for name in old if name.startswith("contrast ") and name not in new
-    ]
+    changed += [f"{name}: there, but not here" for name in old if name.startswith("contrast ") and name not in new]
+    if not {*(stored.tune or ())} <= {*(wanted.tune or ())}:
+        tunes = f"{spec.tune_text(stored.tune)} there, {spec.tune_text(wanted.tune)} here"
+        changed.append(f"tune: {tunes} (factors may be added)")
+    return changed
 
 
 def _fixed(definition: ResolvedSweep) -> dict[str, Any]:
@@ -197,7 +223,6 @@ def _fixed(definition: ResolvedSweep) -> dict[str, Any]:
     return {
         "name": definition.sweep.name,
         "scale": definition.scale,
-        "tune": spec.tune_text(definition.tune),
         "vary": ", ".join(definition.vary),
         **{name: getattr(definition.sweep, name) for name in ("primary", "margin", "weights")},
         **{f"contrast {name!r}": dict(weights) for name, weights in definition.sweep.contrasts.items()},

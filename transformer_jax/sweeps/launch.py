@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
+import statistics
 import sys
 import tempfile
 import time
@@ -18,12 +19,12 @@ from transformer_jax.files.atomic import explained
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import provenance
-from transformer_jax.sweeps.checks import TUNING_SEED
+from transformer_jax.sweeps.checks import TUNING_SEEDS
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
 from transformer_jax.sweeps.run import Job, SweepRun
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
-from transformer_jax.sweeps.spec import ResolvedSweep, training_flops
+from transformer_jax.sweeps.spec import ResolvedSweep, training_flops, tune_text
 from transformer_jax.sweeps.status import BAD, Progress, RunStatus, failure, status_of, table, tracker_failures
 
 # Bytes that must be free for another run to start after one that failed.
@@ -60,6 +61,11 @@ def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions)
         options.slurm.executor(sweep.path)
     sweep.check_place()
     definition = sweep.merged(definition, options.together is not None, options.only)
+    if (looks := sweep.looks()) and (added := [seed for seed in definition.seeds if seed not in looks[0]["seeds"]]):
+        seeds = ", ".join(map(str, added))
+        tell(
+            f"warning: seeds {seeds} are added after a report was made: false alarms are likelier, as reports will say"
+        )
     cores = definition.cores
     if options.slurm is None and (here := len(slots(options.jobs, cores)[0].cores)):  # none where there are GPUs
         if cores is not None and here < cores:
@@ -154,8 +160,11 @@ class Launcher:
                 self.variants.remove(name)
                 self.diverged += [run.name for run in runs]
             else:
-                self.sweep.record_tuned(name, choice)
+                self.sweep.record_tuned(self.definition.variant(name), choice)
                 print(f"{name}: rate x {choice['factor']:g} (validation losses {choice['losses']})", flush=True)
+                if (beyond := beyond_edge(choice["lowest"], self.definition.tune or ())) is not None:
+                    more = tune_text([*(self.definition.tune or ()), beyond])
+                    tell(f"warning: {name}: the lowest loss is at the edge, x {choice['lowest']:g}; try --tune={more}")
 
     def _run_missing(self, runs: Sequence[SweepRun]) -> list[RunStatus]:
         """Runs those that are not finished; returns how all stand then."""
@@ -206,21 +215,50 @@ class Launcher:
 
 
 def best_rate(runs: Sequence[SweepRun]) -> dict[str, Any] | None:
-    """The content of tuned.json for the variant of these runs, which are over; None if all diverged."""
-    results = {run.factor: result for run in runs if (result := run.result()) is not None}
-    losses = {run.factor: results.get(run.factor, {"valid": {}})["valid"].get("loss") for run in runs}
-    tried = [(loss, factor) for factor, loss in losses.items() if loss is not None and math.isfinite(loss)]
-    if not tried:
+    """The content of tuned.json for the variant of these runs, which are over; None if all diverged.
+
+    The factor is the one nearest to 1 of those whose loss is within one standard error of the lowest. The error is that
+    of the difference, seed by seed: with two seeds, a factor is as good as the best unless it is worse in both.
+    """
+    results = [result for run in runs if (result := run.result()) is not None]
+    by_seed: dict[float, list[float]] = {}  # a loss that is not finite is that of a run that diverged
+    for run in runs:
+        loss = (run.result() or {"valid": {}})["valid"].get("loss")
+        by_seed.setdefault(run.factor or 1.0, []).append(math.inf if loss is None else loss)
+    means = {factor: mean for factor, losses in by_seed.items() if math.isfinite(mean := statistics.fmean(losses))}
+    if not means:
         return None
+    lowest = min(means, key=means.__getitem__)
+
+    def is_as_good(factor: float) -> bool:
+        worse = [here - best for here, best in zip(by_seed[factor], by_seed[lowest], strict=True)]
+        return statistics.fmean(worse) <= statistics.stdev(worse) / len(worse) ** 0.5
+
+    factor = min(filter(is_as_good, means), key=lambda factor: (abs(math.log(factor)), means[factor]))
     cost = {
         "runs": len(runs),  # of those that diverged only their number is known
-        "updates": sum(result["steps"] for result in results.values()),
+        "updates": sum(result["steps"] for result in results),
         # Runs that train in one program all have the time of that program.
-        "train_seconds": sum(result["train_seconds"] / result.get("together", 1) for result in results.values()),
-        "training_flops": sum(result["training_flops"] for result in results.values()),
+        "train_seconds": sum(result["train_seconds"] / result.get("together", 1) for result in results),
+        "training_flops": sum(result["training_flops"] for result in results),
     }
-    losses_by_name = {f"{factor:g}": loss for factor, loss in losses.items()}
-    return {"factor": min(tried)[1], "losses": losses_by_name, "seed": TUNING_SEED, "cost": cost}
+    seeds = list(dict.fromkeys(run.seed for run in runs))
+    return {
+        "factor": factor,
+        "lowest": lowest,
+        "losses": {f"{factor:g}": means.get(factor) for factor in by_seed},
+        "by_seed": {f"{at:g}": [x if math.isfinite(x) else None for x in losses] for at, losses in by_seed.items()},
+        "seed": seeds[0],
+        "seeds": seeds,
+        "cost": cost,
+    }
+
+
+def beyond_edge(factor: float, factors: Sequence[float]) -> float | None:
+    """The next factor beyond this one if it is the smallest or the largest of all."""
+    ordered = sorted(factors)
+    neighbour = {ordered[0]: ordered[1], ordered[-1]: ordered[-2]}.get(factor)
+    return None if neighbour is None else factor * factor / neighbour
 
 
 def in_order(jobs: Sequence[Job], definition: ResolvedSweep) -> list[Job]:
@@ -229,7 +267,7 @@ def in_order(jobs: Sequence[Job], definition: ResolvedSweep) -> list[Job]:
     Within a seed the baseline is first, because all others are compared with it, and then the most expensive.
     """
     baselines = {variant.baseline or definition.sweep.baseline for variant in definition.sweep.variants}
-    seeds = [TUNING_SEED, *definition.seeds]
+    seeds = [*TUNING_SEEDS, *definition.seeds]
 
     def place(job: Job) -> tuple[bool, int, bool, float]:
         first = min((run.kind == "untuned", seeds.index(run.seed), run.variant not in baselines) for run in job)

@@ -42,7 +42,7 @@ class SweepRun:
     @property
     def name(self) -> str:
         if self.factor is not None:
-            return f"{self.variant}, rate x {self.factor:g}"
+            return f"{self.variant}, rate x {self.factor:g}, seed {self.seed}"
         return f"{self.variant}, seed {self.seed}" + (", untuned" if self.kind == "untuned" else "")
 
     @property

@@ -46,7 +46,8 @@ class RunStatus:
         """As `sweep --status --json` prints it."""
         facts = {name: value for name, value in vars(self).items() if name not in ("run", "age")}
         run = {"run": self.run.run_id, "variant": self.run.variant, "seed": self.run.seed, "kind": self.run.kind}
-        return {**run, **facts, "seconds_since_step": self.age}
+        commit = self.run.folder.versions().get("commit")
+        return {**run, **facts, "seconds_since_step": self.age, "commit": commit}
 
     def of_job(self, is_in_queue: bool | None) -> RunStatus:
         """The status given whether the run's SLURM job is queued or running; None is unknown."""
