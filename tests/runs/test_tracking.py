@@ -12,7 +12,7 @@ from transformer_jax.errors import BadInput
 from transformer_jax.experiment import try_out
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import Metrics
-from transformer_jax.runs.tracking import Labels, Tracking, failure
+from transformer_jax.runs.tracking import Labels, Tracking
 
 LINES = """
 import json, os
@@ -99,7 +99,8 @@ def test_a_tracker_that_fails_is_left_out_with_one_warning(tracked, tmp_path, mo
     monkeypatch.delenv("TRACKER")
     with tracked.metrics():
         pass
-    assert failure(tmp_path / "run") == "at step 10 (OSError: quota exceeded)", "the record still lacks metrics"
+    failed = json.loads((tmp_path / "run/tracker.json").read_text())["failed"]
+    assert failed == "at step 10 (OSError: quota exceeded)", "the record still lacks metrics"
     monkeypatch.setenv("TRACKER", "away")
     with pytest.raises(BadInput, match=r"mine.py:Lines: could not start: the server is away"):
         tracked.metrics()

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.support.sweep_runs import FOUR, defined, pretend_finished
+from tests.support.sweep_runs import defined, pretend_finished
 from transformer_jax.sweeps import status
 
 
@@ -36,18 +36,6 @@ def test_where_a_run_stands(folder):
     now = status.status_of(run)
     assert (now.state, now.loss, now.bleu) == ("finished", 1.5, 50.0)
     assert "1.500 valid  50.00 test" in status.table([now])
-
-
-def test_failed_trackers_are_in_one_line(folder):
-    runs = [run for (run,) in jobs_of(folder, FOUR)]
-    for run in runs:
-        pretend_finished(run)
-    assert status.tracker_failures(status.Progress(runs).statuses()) == ""
-    record = {"tracker": "wandb", "id": "x", "reported": {}, "failed": "at step 20 (OSError: server down)"}
-    (runs[1].path / "tracker.json").write_text(json.dumps(record))
-    statuses = status.Progress(runs).statuses()
-    line = status.tracker_failures(statuses)
-    assert "1 of 2 runs" in line and line.endswith("server down)")
 
 
 def test_a_line_at_each_change_and_a_run_that_ran_is_not_waiting_again(folder):

@@ -12,9 +12,9 @@ and everything that is wrong is reported.
 
 Each run is a separate process with its own folder, SWEEP/runs/VARIANT/seed-N, as `train` makes it; a run that fails
 does not affect the others. The same command again runs what is missing and repeats nothing, even after a kill. What a
-run is made from may not change; variants, seeds, test sets and analyses may be added. Without FILE it resumes the sweep
-in SWEEP. Ctrl-C saves and ends. Exit status, also of --status: 0 when all runs are finished, 1 when one failed, 75 when
-some are not finished; 2 for bad input.
+run is made from may not change; variants, seeds, test sets, contrasts, analyses and factors of --tune may be added.
+Without FILE it resumes the sweep in SWEEP. Ctrl-C saves and ends. Exit status, also of --status: 0 when all runs are
+finished, 1 when one failed, 75 when some are not finished; 2 for bad input.
 """
 
 import argparse
@@ -47,8 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--scale", metavar="NAME", help="the size: demo, multi30k or paper in experiments/")
     add("--seeds", type=seeds, metavar="N", help="how many seeds (3), or which (0,1,5), in place of the file's")
     add("--only", action="append", metavar="GLOB", help="only variants whose names match: 'B*'; repeatable")
-    about = "first train each variant at its learning rate times each of 0.5,1,2, and use the rate with the lowest "
-    about += "validation loss; none: do not tune"
+    about = (
+        "first train each variant at its learning rate times each of 0.5,1,2, with two seeds, and use the rate that "
+    )
+    about += "validation loss favors; none: do not tune"
     add("--tune", type=factors, metavar="FACTORS", help=about)
     add = parser.add_argument_group("without running anything").add_argument
     add("--dry-run", action="store_true", help="print every variant, what differs, its size and its cost")
@@ -116,7 +118,7 @@ def show_status(sweep: "SweepFolder", only: Sequence[str] | None = None, as_json
     Returns 0 if all are finished, 1 if one failed or diverged, and else 75.
     """
     from transformer_jax.sweeps.slurm import NoAnswer, in_queue
-    from transformer_jax.sweeps.status import BAD, Progress, counts, failure, table, tracker_failures
+    from transformer_jax.sweeps.status import BAD, Progress, counts, failure, table
 
     definition = sweep.load()
     progress, unknown = Progress(sweep.all_runs(definition, definition.chosen(only))), ""
@@ -130,7 +132,7 @@ def show_status(sweep: "SweepFolder", only: Sequence[str] | None = None, as_json
     if as_json:
         print(json.dumps([status.to_json() for status in statuses], indent=1))
     else:
-        lines = [table(statuses), *failed, tracker_failures(statuses), unknown, counts(statuses)]
+        lines = [table(statuses), *failed, unknown, counts(statuses)]
         print("\n\n".join(filter(None, lines)))
     return 1 if failed else 0 if all(status.state == "finished" for status in statuses) else EXIT_UNFINISHED
 

@@ -127,9 +127,10 @@ class Tuned:
     """How the learning rate of a variant was chosen."""
 
     factor: float
-    losses: Mapping[str, float | None]  # None: the run failed
+    lowest: float  # the factor of the lowest loss
+    losses: Mapping[str, float | None]  # means over the seeds; None: a run diverged
     cost: Mapping[str, float]
-    seed: int  # of the runs on which it was chosen
+    seeds: Sequence[int]  # of the runs on which it was chosen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,9 +218,10 @@ def load_sweep(folder: str | Path) -> SweepResult:
         tuned = {
             name: Tuned(
                 factor=float(facts["factor"]),
+                lowest=float(facts.get("lowest", facts["factor"])),
                 losses={str(factor): number(loss) for factor, loss in facts["losses"].items()},
                 cost={str(key): float(value) for key, value in facts.get("cost", {}).items()},
-                seed=int(facts["seed"]),
+                seeds=[int(seed) for seed in facts.get("seeds", [facts["seed"]])],
             )
             for name, facts in _read(path / "tuned.json").items()
             if facts.get("factor") is not None

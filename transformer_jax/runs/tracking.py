@@ -139,11 +139,6 @@ class Tracking:
             tell(f"warning: train.tracker = {self._name} failed {failed}; metrics.jsonl has everything")
 
 
-def failure(folder: Path) -> str:
-    """When and why the tracker of a run failed, so that its record is incomplete; "" if it did not."""
-    return _stored(folder).get("failed", "")
-
-
 def _stored(folder: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError, BadInput):
         return read_record(folder / FILE)

@@ -7,15 +7,13 @@ import dataclasses
 import math
 import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Failed, did_you_mean
-from transformer_jax.files.atomic import explained
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import provenance
@@ -25,10 +23,7 @@ from transformer_jax.sweeps.local import LocalPool, slots
 from transformer_jax.sweeps.run import Job, SweepRun
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
 from transformer_jax.sweeps.spec import ResolvedSweep, training_flops, tune_text
-from transformer_jax.sweeps.status import BAD, Progress, RunStatus, failure, status_of, table, tracker_failures
-
-# Bytes that must be free for another run to start after one that failed.
-ROOM = 1 << 20
+from transformer_jax.sweeps.status import BAD, Progress, RunStatus, failure, status_of, table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,24 +100,6 @@ def prepare_data(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequen
         raise ConfigError(list(dict.fromkeys(problems)))
 
 
-class Pool(Protocol):
-    """Where jobs run: processes of this machine, or the jobs of a cluster."""
-
-    seconds_between_polls: float
-
-    def start(self, jobs: Sequence[Job]) -> list[Job]:
-        """Starts as many jobs as there is room for; returns those that have to wait."""
-
-    def is_busy(self) -> bool:
-        """Whether there is anything to wait for."""
-
-    def ended(self) -> Iterator[SweepRun]:
-        """The runs whose jobs have ended since the last call; how is in their files."""
-
-    def stop(self) -> None:
-        """Asks all jobs to save and end."""
-
-
 @dataclasses.dataclass
 class Launcher:
     """One launch: first the runs that tune learning rates, if the sweep has them, then the runs themselves."""
@@ -170,18 +147,17 @@ class Launcher:
         """Runs those that are not finished; returns how all stand then."""
         progress, options = Progress(runs), self.options
         missing = [run for run in runs if not run.is_finished() and not run.has_diverged()]
-        pool: Pool = (
-            LocalPool(self.sweep, slots(options.jobs, self.definition.cores))
-            if options.slurm is None
-            else SlurmPool(self.sweep, options.slurm, progress)
-        )
+        if options.slurm is not None:
+            pool: LocalPool | SlurmPool = SlurmPool(self.sweep, options.slurm, progress)
+        else:
+            pool = LocalPool(self.sweep, slots(options.jobs, self.definition.cores))
         jobs = in_order(grouped(missing, options.together), self.definition)
         run_jobs(pool, jobs, progress, self.signals, options.retries, options.fail_fast)
         statuses = progress.statuses()
         ended_badly = [status for status in statuses if status.state in BAD]
         self.failed += [status.run.name for status in ended_badly if status.state == "failed"]
         self.unfinished += [s.run.name for s in statuses if s.state != "finished" and s not in ended_badly]
-        for text in filter(None, [table(statuses), *map(failure, ended_badly), tracker_failures(statuses)]):
+        for text in [table(statuses), *map(failure, ended_badly)]:
             print(f"\n{text}", flush=True)
         return statuses
 
@@ -277,7 +253,7 @@ def in_order(jobs: Sequence[Job], definition: ResolvedSweep) -> list[Job]:
 
 
 def run_jobs(
-    pool: Pool,
+    pool: LocalPool | SlurmPool,
     jobs: Sequence[Job],
     progress: Progress,
     signals: StopSignals,
@@ -286,15 +262,14 @@ def run_jobs(
 ) -> None:
     """Returns when all runs have ended; after a stop signal, or a failure with `fail_fast`, when all are saved.
 
-    A run that saved and stopped by itself, as after `train.hours`, is resumed if it came further. A full disk stops all
-    runs, because each of them would fail.
+    A run that saved and stopped by itself, as after `train.hours`, is resumed if it came further.
     """
     pending, failures, reached = list(jobs), collections.Counter[str](), collections.Counter[str]()
-    stopping = disk_is_full = False
+    stopping = False
     progress.pending |= {run.run_id: "waiting" for job in jobs for run in job}
     while pending or pool.is_busy():
         too_many = fail_fast and any(count > retries for count in failures.values())
-        if not stopping and (signals.asked or too_many or disk_is_full):
+        if not stopping and (signals.asked or too_many):
             stopping = True
             pool.stop()
         pending = [] if stopping else pool.start(pending)
@@ -308,8 +283,7 @@ def run_jobs(
             if status.state == "failed":
                 failures[run.run_id] += 1
                 may_start = failures[run.run_id] <= retries
-                disk_is_full = disk_is_full or not has_room(run.path)
-            if may_start and not stopping and not disk_is_full:
+            if may_start and not stopping:
                 reason = status.error.partition("\n")[0]
                 progress.print(f"{run.name}: {status.state}, starting it again: {reason}")
                 progress.pending[run.run_id] = "waiting"
@@ -319,18 +293,6 @@ def run_jobs(
         if pending or pool.is_busy():
             time.sleep(pool.seconds_between_polls)
     progress.show_changes(now=True)
-
-
-def has_room(folder: Path) -> bool:
-    """Whether there is room for a small file in this folder; tells why not."""
-    try:
-        with explained(folder), tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(ROOM))
-            file.flush()
-    except Failed as full:
-        tell(f"the sweep stops: {full}")
-        return False
-    return True
 
 
 def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun]]:

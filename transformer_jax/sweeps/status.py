@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from transformer_jax.runs.metrics import duration, read_metrics
-from transformer_jax.runs.tracking import failure as failure_of_tracker
 from transformer_jax.sweeps.run import LOCK, SweepRun
 
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -192,11 +191,3 @@ def failure(status: RunStatus) -> str:
     """A run that failed or diverged, and its last error."""
     reason = status.error.replace("\n", "\n    ")
     return f"{status.run.name} {status.state}:\n    {reason}\n    its log: {status.run.log}"
-
-
-def tracker_failures(statuses: Sequence[RunStatus]) -> str:
-    """One line about the runs whose tracker failed; "" if none did."""
-    failed = [f"{status.run.name}: {why}" for status in statuses if (why := failure_of_tracker(status.run.path))]
-    if not failed:
-        return ""
-    return f"warning: train.tracker failed in {len(failed)} of {len(statuses)} runs (see metrics.jsonl): {failed[0]}"
