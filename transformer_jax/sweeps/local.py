@@ -42,7 +42,7 @@ class WorkerProcess:
                 run.log.write_text(f"trained together with {first.name}: see {os.path.relpath(first.log, run.path)}\n")
         with explained(sweep.path), open(first.log, "ab") as log:
             self.process = subprocess.Popen(
-                [*PYTHON, "-m", "transformer_jax.sweeps.worker", "--until-stdin-ends", sweep.path, *run_ids],
+                [*PYTHON, "-m", "transformer_jax.sweeps.worker", sweep.path, *run_ids],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

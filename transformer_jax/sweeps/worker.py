@@ -2,10 +2,10 @@
 
     python -P -m transformer_jax.sweeps.worker SWEEP SLUG/seed-N [SLUG/seed-N ...]
 
-How each run went is in its attempt.json. The launcher stores what is printed as the run's log.txt.
+It saves and stops when its stdin is closed. How each run went is in its attempt.json. The launcher stores what is
+printed as the run's log.txt.
 """
 
-import argparse
 import contextlib
 import os
 import signal
@@ -14,7 +14,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from transformer_jax.data.prepare import prepare
@@ -172,18 +171,13 @@ def reason_of(error: Exception) -> str:
     return "\n".join([*[str(error)] * is_known, *trace.rstrip().splitlines()[-KEPT_LINES:]])
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sweep", type=Path)
-    parser.add_argument("runs", nargs="+", metavar="SLUG/seed-N")
-    parser.add_argument("--until-stdin-ends", action="store_true", help="save and stop when stdin is closed")
-    options = parser.parse_args(arguments)
+def main() -> int:
+    path, *run_ids = sys.argv[1:]
     keep_freed_memory()  # must come before any thread is started
-    with SweepFolder(options.sweep).in_original_directory() as sweep:
+    with SweepFolder(path).in_original_directory() as sweep:
         definition = sweep.load()
-        worker = Worker(sweep, definition, [sweep.find(definition, run_id) for run_id in options.runs])
-        if options.until_stdin_ends:
-            threading.Thread(target=worker.stop_when_stdin_ends, daemon=True).start()
+        worker = Worker(sweep, definition, [sweep.find(definition, run_id) for run_id in run_ids])
+        threading.Thread(target=worker.stop_when_stdin_ends, daemon=True).start()
         return worker.work()
 
 
