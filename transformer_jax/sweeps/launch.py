@@ -58,9 +58,7 @@ def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions)
     definition = sweep.merged(definition, options.together is not None, options.only)
     if (looks := sweep.looks()) and (added := [seed for seed in definition.seeds if seed not in looks[0]["seeds"]]):
         seeds = ", ".join(map(str, added))
-        tell(
-            f"warning: seeds {seeds} are added after a report was made: false alarms are likelier, as reports will say"
-        )
+        tell(f"warning: seeds {seeds} are added after a report was made, which makes false alarms likelier")
     cores = definition.cores
     if options.slurm is None and (here := len(slots(options.jobs, cores)[0].cores)):  # none where there are GPUs
         if cores is not None and here < cores:
