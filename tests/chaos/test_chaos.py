@@ -8,13 +8,12 @@ import pytest
 from tests.support.places import ROOT
 from tests.support.training_runs import environment
 
-HAPPENINGS = "interrupted_training,interrupted_preparing"
 HARMS = ("kills", "stops by SIGTERM", "stops by SIGINT", "suspensions", "corruptions")
 
 
 @pytest.mark.slow
 def test_a_short_bad_week():
-    options = ["--seed=27", "--runs=2", "--variants=plain", f"--only={HAPPENINGS}"]
+    options = ["--seed=27", "--runs=1", "--variants=plain", "--only=interrupted_training"]
     command = [sys.executable, "-m", "tests.chaos", *options]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment())
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr}"

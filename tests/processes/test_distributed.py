@@ -3,7 +3,7 @@
 import itertools
 import json
 import os
-import signal
+import shutil
 import subprocess
 import sys
 
@@ -23,24 +23,27 @@ from transformer_jax.errors import EXIT_UNFINISHED, BadInput, Failed
 from transformer_jax.processes.distributed import check_flags, in_cluster, unreachable
 
 # A line of metrics wherever a run below may be interrupted, dropout included.
-OPTIONS = ("train.log_every=6", "train.steps=36")
-# The command, and a note of which pairs of the training data this process has read. Process 1 sees an older listing.
+OPTIONS = ("train.log_every=6", "train.steps=60")
+# The command, and a note of which pairs of the training data this process has read. Process 1 sees an older listing of
+# the checkpoints, and is interrupted after some batches.
 SPY = """
-import pathlib, sys
+import os, pathlib, signal, sys
 from transformer_jax import cli
 from transformer_jax.data import batching
 from transformer_jax.runs.checkpoint import Checkpoints
-rows = []
+number, workdir = (next(a for a in sys.argv if a.startswith(f)).split("=")[1] for f in ("--process-id", "--workdir"))
+rows, asked = [], []
 def spy(pairs, members, *rest, **more):
     if len(pairs.source_offsets) > 100:  # those to validate on are fewer
         rows.extend(members.tolist())
+        if number == "1" and len(rows) > 24 and not asked:
+            asked.append(os.kill(os.getpid(), signal.SIGINT))
     return assemble(pairs, members, *rest, **more)
 assemble, batching.assemble = batching.assemble, spy
-if "--process-id=1" in sys.argv:
+if number == "1":
     listed = Checkpoints.steps.fget
     Checkpoints.steps = property(lambda self: listed(self)[:-1])
 status = cli.main()
-number, workdir = (next(a for a in sys.argv if a.startswith(f)).split("=")[1] for f in ("--process-id", "--workdir"))
 pathlib.Path(workdir, f"rows.{number}").write_text(" ".join(map(str, rows)))
 sys.exit(status)
 """
@@ -53,20 +56,16 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def stopped(place):
-    """Stopped by a signal to process 1. tests/drills/test_distributed_kills.py kills one of them."""
-    with job(place / "two", 2, *OPTIONS[:1], "train.steps=100000") as running:
-        running.wait_for("step      12")
-        running.processes[1].send_signal(signal.SIGINT)
-        assert "stopped by SIGTERM at step" in running.finish(EXIT_UNFINISHED)
+    """Begun by one process, resumed by two, stopped by a signal to one of them.
+
+    tests/drills/test_distributed_kills.py kills one.
+    """
+    train_here(place / "two", *OPTIONS, "train.steps=18")
+    shutil.copytree(place / "two", place / "one")
+    with job(place / "two", 2, *OPTIONS, program=SPY) as running:
+        told = running.finish(EXIT_UNFINISHED)
+    assert "resuming from the checkpoint of step 18" in told and "stopped by SIGTERM at step" in told
     return place / "two"
-
-
-@pytest.fixture(scope="module")
-def restarted(stopped):
-    """Resumed, where a file system shows process 1 an older listing."""
-    with job(stopped, 2, *OPTIONS, program=SPY) as running:
-        assert "resuming from the checkpoint of step" in running.finish()
-    return stopped
 
 
 def assert_agree(ours, theirs):
@@ -79,25 +78,27 @@ def assert_agree(ours, theirs):
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one_and_resume_where_a_signal_left_them(place, restarted):
-    train_here(place / "one", *OPTIONS)
-    assert_agree(restarted, place / "one")
-
-
-@pytest.mark.slow
-def test_each_process_loads_only_its_own_rows(restarted):
+def test_each_process_loads_only_its_own_rows(stopped):
     """In these updates, fewer than the 38 batches of an epoch, every pair is read by one process alone."""
-    read = [[int(row) for row in (restarted / f"rows.{number}").read_text().split()] for number in (0, 1)]
+    read = [[int(row) for row in (stopped / f"rows.{number}").read_text().split()] for number in (0, 1)]
     assert all(20 <= len(rows) == len(set(rows)) < 150 for rows in read), read
     assert not set(read[0]) & set(read[1])
 
 
 @pytest.mark.slow
+def test_two_processes_train_as_one_and_one_goes_on_where_a_signal_left_them(place, stopped):
+    train_here(place / "one", *OPTIONS)
+    assert "resuming from the checkpoint of step" in train_here(stopped, *OPTIONS)
+    assert_agree(stopped, place / "one")
+
+
 @pytest.mark.drill
-def test_the_restart_is_the_straight_run(place, restarted):
+def test_a_restart_of_two_processes_is_the_straight_run(place):
     """To the bit."""
-    train(place / "straight", 2, *OPTIONS)
-    assert_same_run(restarted, place / "straight")
+    for steps in ("train.steps=18", "train.steps=36"):
+        train(place / "restarted", 2, *OPTIONS, steps)
+    train(place / "straight", 2, *OPTIONS, "train.steps=36")
+    assert_same_run(place / "restarted", place / "straight")
 
 
 @pytest.mark.slow
