@@ -296,7 +296,7 @@ with Checkpoints(Path({directory!r}), keep_latest=3) as checkpoints:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", ["data", "record"])
+@pytest.mark.parametrize("damage", ["data", pytest.param("record", marks=pytest.mark.drill)])
 def test_a_failed_restore_says_nothing_but_what_we_say(tmp_path, damage):
     with Checkpoints(tmp_path, keep_latest=3) as checkpoints:
         for step in (1, 2, 3):
