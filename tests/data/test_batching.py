@@ -285,3 +285,19 @@ def test_evaluation_meets_every_sentence_once_and_knows_its_place(count, budget,
         assert not results.keys() & set(real)
         results |= dict(zip(real, sentences_in(batch), strict=True))
     assert [results[i] for i in range(count)] == sentences_of(pairs)
+
+
+@both_kinds
+def test_the_first_step_of_each_shape(kind):
+    batches = make(kind, random_corpus(200))
+    shapes = [batches.batch(step).source.shape + batches.batch(step).target_input.shape for step in range(60)]
+    for first, last in ((0, 60), (3, 4), (batches.steps_per_epoch - 1, 60), (5, 5)):
+        found = batches.first_of_each_shape(first, last)
+        assert found == [step for step in range(first, last) if shapes[step] not in shapes[first:step]]
+
+
+def test_the_first_batch_of_each_evaluation_shape():
+    batches = EvaluationBatches(random_corpus(200), tokens_per_batch=130)
+    shapes = [batch.source.shape + batch.target_input.shape for batch in batches]
+    found = batches.first_of_each_shape()
+    assert sorted(found) == [number for number, shape in enumerate(shapes) if shape not in shapes[:number]]

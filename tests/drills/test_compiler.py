@@ -114,7 +114,7 @@ def programs(config, runs):
         alone: Any = CompiledSteps([config], [schedule], mesh())
         state = alone.new_state()
         yield "step", alone.train_step.func, (*alone.train_step.args, state, batch)
-        yield "validation", alone.evaluate, (state.params, batch)
+        yield "validation", alone.evaluate.func, (state.params, batch)
     else:
         together: Any = CompiledSteps(
             [dataclasses.replace(config, seed=run) for run in range(runs)], [schedule] * runs, mesh()

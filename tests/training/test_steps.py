@@ -1,6 +1,9 @@
 """The programs of one run, and how many steps it has: train.steps and train.epochs together."""
 
 import functools
+import threading
+import time
+from unittest import mock
 
 import jax
 import numpy as np
@@ -16,7 +19,7 @@ from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.plan import plan
 from transformer_jax.sweeps.status import status_of
-from transformer_jax.training.steps import CompiledSteps, planned_steps
+from transformer_jax.training.steps import CompiledSteps, Program, planned_steps
 from transformer_jax.update import sharding
 
 
@@ -33,6 +36,43 @@ def test_a_run_starts_from_given_parameters_and_its_sums_can_be_reset():
     reset = programs.reset_sums(state)
     assert {float(each) for each in jax.tree.leaves(reset.sums)} == {0.0}
     assert (int(reset.step), int(reset.updates)) == (1, 1)
+
+
+def test_programs_compiled_ahead_are_those_that_are_used():
+    """By threads, one for each shape; a shape that was not foreseen is compiled when it comes."""
+    config = experiment(model__dropout=0.3)
+    mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
+    three = [sharding.place_batch(batches(1, rows)[0], mesh) for rows in (4, 2, 6)]
+
+    def trained(*foreseen):
+        steps = CompiledSteps([config], [lambda count: 1e-3], mesh)
+        ahead = steps.compile_ahead(foreseen, foreseen[:1])
+        compiled = [program.result() for program in ahead]
+        state = steps.new_state()
+        for batch in three:
+            state, _ = steps.train_step(state, batch)
+        sums = steps.evaluate(state.params, three[0])
+        steps.stop_compiling()
+        return len(compiled), jax.device_get((state, sums)), steps.train_step.func._cache_size()
+
+    (none, plainly, by_calls), (programs, ahead, others) = trained(), trained(three[0], three[2])
+    assert (none, by_calls) == (0, 3) and (programs, others) == (3, 1)
+    jax.tree.map(np.testing.assert_array_equal, ahead, plainly)
+
+
+def test_a_run_that_ends_leaves_the_programs_that_nobody_has_begun():
+    steps = CompiledSteps(
+        [experiment()], [lambda count: 1e-3], sharding.make_mesh(experiment().mesh, jax.devices()[:1])
+    )
+    with mock.patch.object(Program, "_tracing", threading.Lock()) as tracing, tracing:
+        ahead = steps.compile_ahead([batches(1, rows)[0] for rows in range(1, 13)], [])
+        began = time.monotonic()
+        steps.stop_compiling()
+        assert time.monotonic() - began < 1
+        left = sum(program.cancelled() for program in ahead)
+    assert left == 12 - steps._pool._max_workers
+    state, _ = steps.train_step(steps.new_state(), batches(1, 12)[0])  # compiled when it is called
+    assert int(state.step) == 1
 
 
 def test_epochs_count_batches_of_the_data(tmp_path):

@@ -146,6 +146,16 @@ class TrainingBatches(_Batches, ABC):
         epoch, number = divmod(step, self.steps_per_epoch)
         return self._cut(self._plan_of(epoch), number, share, shares)[0]
 
+    def first_of_each_shape(self, first: int, last: int) -> list[int]:
+        """The step from `first` on, before `last`, at which each shape comes first; in order."""
+        found: dict[int, int] = {}
+        for step in range(first, min(last, first + 2 * self.steps_per_epoch)):  # a whole epoch has all of them
+            epoch, number = divmod(step, self.steps_per_epoch)
+            found.setdefault(int(self._plan_of(epoch).batches[number, 2]), step)
+            if len(found) == len(self.shapes):
+                break
+        return list(found.values())
+
     def statistics(self) -> BatchStatistics:
         """Statistics of the batches as they are trained on, with the rows added for devices and accumulation."""
         shapes = [shape._replace(rows=_rounded_up(shape.rows, self._row_multiple)) for shape in self.shapes]
@@ -268,6 +278,10 @@ class EvaluationBatches(_Batches):
 
     def __iter__(self) -> Iterator[Batch]:
         return map(self.batch, range(len(self)))
+
+    def first_of_each_shape(self) -> list[int]:
+        """The number of the first batch of each shape."""
+        return np.unique(self._plan.batches[:, 2], return_index=True)[1].tolist()
 
     def batch(self, number: int, share: int = 0, shares: int = 1) -> Batch:
         batch, members = self._cut(self._plan, number, share, shares)

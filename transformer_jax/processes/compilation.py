@@ -1,16 +1,13 @@
 """Compiled programs: the compilation cache, a counter of compilations, and a known fault of the compiler."""
 
-import contextlib
 import importlib.metadata
 import os
 import threading
-from collections.abc import Iterator
 
 import jax
 from jax.sharding import Mesh
 
 from transformer_jax import schema
-from transformer_jax.files.progress import tell
 from transformer_jax.schema import Section, is_address
 
 # Releases of jaxlib that on a CPU fuse a product and the sum over its result into a kernel that can be wrong, without
@@ -32,18 +29,6 @@ def use_cache(directory: str | None) -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-@contextlib.contextmanager
-def announced_when_slow(seconds: float = 3.0) -> Iterator[None]:
-    """Says that a program is being compiled if its first call has not returned after some seconds."""
-    timer = threading.Timer(seconds, tell, ["compiling the training step ..."])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
 def unfused(mesh: Mesh) -> dict[str, str] | None:
     """Compiler options that switch the fusion off where it is faulty, unless XLA_FLAGS sets it.
 
@@ -62,25 +47,26 @@ def unfused_if_custom(mesh: Mesh, *sections: Section) -> dict[str, str] | None:
 
 
 class CompileWatch:
-    """Counts compilations from now on: programs, seconds, and how many came from the cache."""
+    """Counts the programs from now on, in all threads: those compiled, with the seconds of each, and those cached."""
 
     def __init__(self) -> None:
-        self.programs, self.seconds, self.cached = 0, 0.0, 0
-        self.uncached_seconds, self._cached_before = 0.0, 0
+        self.compiled, self.seconds, self.cached = 0, 0.0, 0
+        self._thread = threading.local()  # `hit`: whether its program is in the cache
         jax.monitoring.register_event_duration_secs_listener(self._on_duration)
         jax.monitoring.register_event_listener(self._on_event)
 
     def __str__(self) -> str:
-        return f"{self.programs} programs compiled in {self.seconds:.1f} s, {self.cached} of them from the cache"
-
-    def _on_duration(self, event: str, duration_secs: float, **_: str | int) -> None:
-        if event == COMPILED:
-            self.programs += 1
-            self.seconds += duration_secs
-            if self.cached == self._cached_before:  # its CACHE_HIT would have come first
-                self.uncached_seconds += duration_secs
-            self._cached_before = self.cached
+        return f"{self.compiled} programs compiled in {self.seconds:.1f} s, {self.cached} from the cache"
 
     def _on_event(self, event: str, **_: str | int) -> None:
         if event == CACHE_HIT:
+            self._thread.hit = True
+
+    def _on_duration(self, event: str, duration_secs: float, **_: str | int) -> None:
+        if event != COMPILED:
+            return
+        if vars(self._thread).pop("hit", False):
             self.cached += 1
+        else:
+            self.compiled += 1
+            self.seconds += duration_secs

@@ -56,7 +56,7 @@ def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: Compi
         "versions": identifying_versions(),
         "together": together,
         "devices": devices(),
-        "compile_seconds": watch.uncached_seconds,
+        "compile_seconds": watch.seconds,
     }
     with explained(run.path):
         write_record(run.path / "result.json", result)

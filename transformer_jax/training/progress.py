@@ -109,7 +109,12 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def header(
-    compiled: CompiledSteps, batches: TrainingBatches, left_out: Sequence[str], last_step: int, speed: Throughput
+    compiled: CompiledSteps,
+    batches: TrainingBatches,
+    left_out: Sequence[str],
+    last_step: int,
+    speed: Throughput,
+    programs: int,
 ) -> str:
     """What a log should begin with: what config.json does not say."""
     config, mesh, statistics = compiled.configs[0], compiled.mesh, batches.statistics()
@@ -131,6 +136,7 @@ def header(
         + " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
         + (f"; {processes().count} processes" if processes().count > 1 else "")
         + ("; compiled without an optimization that this jaxlib has a bug in" if compiled.compiler_options else ""),
+        "programs": f"{programs} for the shapes of batches to come, compiled side by side; the first is waited for",
         "peak": str(speed),
     }
     return "\n".join(f"{name:>11}: {text}" for name, text in lines.items())

@@ -8,7 +8,10 @@ traced arrays, with one number for each run.
 import dataclasses
 import functools
 import math
+import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,8 @@ from transformer_jax.update.step import (
 OPTIONS = {option.path: option for option in schema.options(ExperimentConfig)}
 # Options by which a run may end before others that train with it.
 EARLY_ENDS = ("train.tokens", "train.patience", "train.until_flat")
+# Programs that are compiled side by side: each takes some GB of the host's memory.
+MOST_AT_ONCE = 8
 Numbers = Mapping[str, jax.Array]  # one for each run, by the path of an option
 
 
@@ -96,6 +101,42 @@ def refuse_incompatible(configs: Sequence[ExperimentConfig]) -> None:
         raise BadInput("runs that cannot train together:\n  " + "\n  ".join(problems))
 
 
+class Program:
+    """A jitted function `func(*args, arguments, batch)`, which is an executable of its own for each shape of batch.
+
+    Threads can compile executables before they are needed. A call waits for its own, or compiles it.
+    """
+
+    _tracing = threading.Lock()  # tracing holds the interpreter: one at a time, so that the first is ready first
+
+    def __init__(self, func: Any, *args: Any):
+        self.func, self.args = func, args
+        self._executables: dict[Any, Future[jax.stages.Compiled]] = {}
+
+    def __call__(self, arguments: Any, batch: Any) -> Any:
+        known = self._executables.get(_shapes(batch))
+        return (self.func if known is None else known.result())(*self.args, arguments, batch)
+
+    def compile_ahead(self, pool: Executor, arguments: Any, batch: Any) -> Future[jax.stages.Compiled]:
+        """The future executable for batches of this shape."""
+
+        def compiled() -> jax.stages.Compiled:
+            with self._tracing:
+                lowered = self.func.lower(*self.args, arguments, batch)
+            return lowered.compile()
+
+        if _shapes(batch) not in self._executables:
+            self._executables[_shapes(batch)] = pool.submit(compiled)
+        return self._executables[_shapes(batch)]
+
+    def forget_cancelled(self) -> None:
+        self._executables = {shapes: each for shapes, each in self._executables.items() if not each.cancelled()}
+
+
+def _shapes(batch: Any) -> Any:
+    return tuple(leaf.shape for leaf in jax.tree.leaves(batch))
+
+
 class CompiledSteps:
     """The programs of n >= 1 runs, which start from random parameters; one run may start from `params`.
 
@@ -112,20 +153,21 @@ class CompiledSteps:
     ):
         self.configs, self.schedules, self.mesh = configs, schedules, mesh
         config, self.is_vmapped = configs[0], len(configs) > 1
+        self._pool: Executor | None = None
         self.optimizer = make_optimizer(config.optimizer, schedules[0], mup_rate_factors(config.model))
         self.abstract_state = abstract = TrainState.abstract(config, self.optimizer, mesh)
         of_one = jax.tree.map(lambda leaf: leaf.sharding, abstract)
         if self.is_vmapped:
             self.compiler_options = unfused(mesh)
             of_all = jax.tree.map(lambda each: NamedSharding(mesh, PartitionSpec(None, *each.spec)), of_one)
-            self.new_state, self.train_step, self.evaluate = _vmapped(configs, schedules, mesh, of_all)
+            self.new_state, train_step, evaluate = _vmapped(configs, schedules, mesh, of_all)
         else:
             self.compiler_options = unfused_if_custom(mesh, config.model, config.optimizer, config.train)
             of_all = of_one
             self.new_state = functools.partial(TrainState.create, config, self.optimizer, mesh, params, abstract)
-            step: Any = make_train_step(config, self.optimizer, mesh, abstract)
-            self.train_step = functools.partial(step, np.uint32(config.seed))
-            self.evaluate = make_eval_step(config, mesh)
+            train_step = Program(make_train_step(config, self.optimizer, mesh, abstract), np.uint32(config.seed))
+            evaluate = Program(make_eval_step(config, mesh))
+        self.train_step, self.evaluate, self._programs = train_step, evaluate, (train_step, evaluate)
 
         def take(tree: Any, run: int) -> Any:
             return jax.tree.map(lambda leaf: leaf[run], tree)
@@ -134,10 +176,33 @@ class CompiledSteps:
             runs = (len(configs),) if self.is_vmapped else ()
             return jax.tree.map(lambda leaf: jnp.zeros(runs, leaf.dtype), IntervalSums.zero())
 
+        self._shardings = of_all
         self._take = jax.jit(take, out_shardings=of_one)
         self._take_params = jax.jit(take, out_shardings=of_one.params)
         self._join = jax.jit(lambda *each: jax.tree.map(lambda *leaves: jnp.stack(leaves), *each), out_shardings=of_all)
         self._zero_sums = jax.jit(zeros, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+    def compile_ahead(self, training: Sequence[Any], evaluation: Sequence[Any]) -> list[Future[jax.stages.Compiled]]:
+        """Lets threads compile the programs for these batches, in this order, until `stop_compiling`."""
+        runs = (len(self.configs),) if self.is_vmapped else ()
+        states = jax.tree.map(
+            lambda leaf, place: jax.ShapeDtypeStruct((*runs, *leaf.shape), leaf.dtype, sharding=place),
+            self.abstract_state,
+            self._shardings,
+        )
+        self._pool = ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), MOST_AT_ONCE))
+        step, evaluate = self._programs
+        return [
+            *(step.compile_ahead(self._pool, states, batch) for batch in training),
+            *(evaluate.compile_ahead(self._pool, states.params, batch) for batch in evaluation),
+        ]
+
+    def stop_compiling(self) -> None:
+        """Leaves the programs that no thread has begun to compile."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        for program in self._programs:
+            program.forget_cancelled()
 
     def join(self, states: Sequence[TrainState]) -> TrainState:
         """The states of all runs, from the state of each."""
@@ -166,7 +231,7 @@ class CompiledSteps:
 
 def _vmapped(
     configs: Sequence[ExperimentConfig], schedules: Sequence[optax.Schedule], mesh: Mesh, shardings: TrainState
-) -> list[Any]:
+) -> tuple[Callable[[], TrainState], Program, Program]:
     """The programs `new_state`, `train_step` and `evaluate` of several runs, whose states are sharded like this."""
     config, everywhere, options = configs[0], NamedSharding(mesh, PartitionSpec()), unfused(mesh)
     trained, evaluated = (resolve(config, mesh, is_training=is_training) for is_training in (True, False))
@@ -180,7 +245,7 @@ def _vmapped(
         one = with_values(trained, numbers)
         return train_step(one, make_optimizer(one.optimizer, lambda count: rate, factors), state, batch, mesh)
 
-    def step_all(numbers: Numbers, states: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
+    def step_each(numbers: Numbers, states: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
         # Each run has its own schedule, of any form, at its own number of updates.
         rates = jnp.stack([schedule(states.updates[run]) for run, schedule in enumerate(schedules)])
         return jax.vmap(step, in_axes=(0, 0, 0, None))(numbers, rates, states, batch)
@@ -188,19 +253,18 @@ def _vmapped(
     def evaluate(numbers: Numbers, params: Any, batch: Any) -> TokenSums:
         return batch_sums(with_values(evaluated, numbers), params, batch)
 
-    programs = (
-        jax.jit(jax.vmap(new), out_shardings=shardings, compiler_options=options),
-        jax.jit(
-            step_all,
-            in_shardings=(everywhere, shardings, sharding.batch_sharding(mesh)),
-            out_shardings=(shardings, everywhere),
-            donate_argnums=1,
-            compiler_options=options,
-        ),
-        jax.jit(jax.vmap(evaluate, in_axes=(0, 0, None)), out_shardings=everywhere, compiler_options=options),
+    new_all = jax.jit(jax.vmap(new), out_shardings=shardings, compiler_options=options)
+    step_all = jax.jit(
+        step_each,
+        in_shardings=(everywhere, shardings, sharding.batch_sharding(mesh)),
+        out_shardings=(shardings, everywhere),
+        donate_argnums=1,
+        compiler_options=options,
     )
+    evaluate_each = jax.vmap(evaluate, in_axes=(0, 0, None))
+    evaluate_all = jax.jit(evaluate_each, out_shardings=everywhere, compiler_options=options)
     numbers = jax.device_put(_numbers(configs), everywhere)
-    return [functools.partial(program, numbers) for program in programs]
+    return functools.partial(new_all, numbers), Program(step_all, numbers), Program(evaluate_all, numbers)
 
 
 def _numbers(configs: Sequence[ExperimentConfig]) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -26,7 +27,7 @@ from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files.progress import tell
 from transformer_jax.model.build import position_limit
 from transformer_jax.processes import watchdog
-from transformer_jax.processes.compilation import CompileWatch, announced_when_slow
+from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.processes.distributed import processes
 from transformer_jax.processes.hardware import seconds_since_start
 from transformer_jax.processes.signals import StopSignals
@@ -88,6 +89,7 @@ def train(
         for run in runs:
             stack.enter_context(run.opened())
         trainer = Trainer(setup, compiled, runs, evaluators, signals)
+        stack.callback(compiled.stop_compiling)
         trainer.restore()
         return trainer.train()
 
@@ -145,6 +147,10 @@ class RunSetup:
         """The batch of a step, on the devices. The prefetching thread calls this."""
         return sharding.place_batch(self.batches.batch(step, *self.share), self.mesh)
 
+    def placed_validation_batch(self, number: int) -> Any:
+        assert self.validation is not None
+        return sharding.place_batch(self.validation.batch(number, *self.share), self.mesh)
+
     def validation_sums(
         self, evaluate: Callable[[Any, Any], TokenSums], params: Any, is_stopped: Callable[[], bool] = lambda: False
     ) -> TokenSums | None:
@@ -153,9 +159,9 @@ class RunSetup:
             return None
         totals: Any = 0.0
         for number in range(len(self.validation)):
-            batch = sharding.place_batch(self.validation.batch(number, *self.share), self.mesh)
             watchdog.advance()
-            totals = totals + np.asarray(jax.device_get(evaluate(params, batch)), np.float64)
+            sums = evaluate(params, self.placed_validation_batch(number))
+            totals = totals + np.asarray(jax.device_get(sums), np.float64)
             if is_stopped():
                 return None
         return TokenSums(*totals)
@@ -179,6 +185,7 @@ class Trainer:
         devices, peak_flops = setup.mesh.devices.size, self.train_config.peak_flops
         self.speed = Throughput(setup.configs[0].model, setup.batches.statistics(), devices, peak_flops)
         self._metrics: collections.deque[StepMetrics] = collections.deque()  # of the last steps
+        self._compiling: Sequence[Future[Any]] = ()  # the programs that threads compile
         self.tokens, self._count_at = 0, 0  # target tokens at the last count, and the step of the next one
 
     # Restore.
@@ -209,6 +216,7 @@ class Trainer:
             run.resume(self.step, notes)
             if len(self.runs) > 1:
                 run.checkpoints.drop_after(self.step)
+        self.compile_ahead()
         self.announce()
         self.states = self.compiled.join([state for state, _ in restored]) if self.step else self.compiled.new_state()
 
@@ -219,12 +227,23 @@ class Trainer:
         except DamagedCheckpoint as damage:
             return (None, {}), str(damage)
 
+    def compile_ahead(self) -> None:
+        """Starts to compile the programs that the steps and validations from here on need, the first first."""
+        setup = self.setup
+        training = setup.batches.first_of_each_shape(self.step, setup.last_step)
+        validation = setup.validation.first_of_each_shape() if setup.validation else []
+        self._compiling = self.compiled.compile_ahead(
+            [setup.placed_batch(step) for step in training],
+            [setup.placed_validation_batch(number) for number in validation],
+        )
+
     def announce(self) -> None:
         """Prints what a log should begin with."""
         if processes().is_first:
             if len(self.runs) > 1:
                 tell(f"{'together':>11}: {len(self.runs)} runs")
-            tell(header(self.compiled, self.setup.batches, self.setup.left_out, self.setup.last_step, self.speed))
+            setup, programs = self.setup, len(self._compiling)
+            tell(header(self.compiled, setup.batches, setup.left_out, setup.last_step, self.speed, programs))
             if self.setup.validation is None:
                 tell("warning: there is no validation data: the loss on unseen sentences will not be known")
             if self.step:
@@ -242,7 +261,7 @@ class Trainer:
                 self.validate()  # if a kill came between the checkpoint and its validation
             self.speed.start(batches, self.step)
             while (end := self.ending()) is None:
-                self.take_step(next(batches), is_first=self.step == first)
+                self.take_step(next(batches))
                 self.check_metrics()
                 if self.step % train.log_every == 0 or self.step == last or self.has_its_tokens():
                     self.log()
@@ -253,11 +272,14 @@ class Trainer:
                         self.validate()
             return self.end(end)
 
-    def take_step(self, batch: Any, is_first: bool) -> None:
-        """One step. The first one compiles, which may take minutes."""
-        with announced_when_slow() if is_first and processes().is_first else contextlib.nullcontext():
-            self.states, metrics = self.compiled.train_step(self.states, batch)
+    def take_step(self, batch: Any) -> None:
+        """One step. Its program may not be ready yet, which may take minutes."""
+        self.states, metrics = self.compiled.train_step(self.states, batch)
         self.step += 1
+        if self._compiling and all(program.done() for program in self._compiling):
+            programs = f"all {len(self._compiling)} programs of batches are ready"
+            self.runs[0].tell(f"step {self.step:>7,}  {programs}; {self.setup.compilations}")
+            self._compiling = []
         watchdog.advance()
         self._metrics.append(metrics)
 
