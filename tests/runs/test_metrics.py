@@ -1,5 +1,6 @@
 """metrics.jsonl: what is written and what is read back; which of its scores is the best."""
 
+import datetime
 import json
 import types
 
@@ -13,7 +14,10 @@ def test_a_number_that_json_lacks_is_null(tmp_path):
     path = tmp_path / "metrics.jsonl"
     with Metrics(path, tensorboard=False) as metrics:
         metrics.write(5, {"loss": 2.0, "perplexity": float("inf"), "accuracy": float("nan"), "mfu": None})
-    assert read_metrics(path) == [{"step": 5, "loss": 2.0, "perplexity": None, "accuracy": None, "mfu": None}]
+    (line,) = read_metrics(path)
+    written = datetime.datetime.fromisoformat(line.pop("time"))
+    assert abs(datetime.datetime.now(datetime.UTC) - written) < datetime.timedelta(minutes=1)
+    assert line == {"step": 5, "loss": 2.0, "perplexity": None, "accuracy": None, "mfu": None}
 
 
 def test_only_the_first_process_writes(tmp_path):

@@ -27,7 +27,7 @@ from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update.optimizer import ends_with_the_run
 
 # Names in metrics.jsonl that depend on the clock; all others are the same for every run of the same config.
-CLOCK = ("seconds", "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak")
+CLOCK = ("time", "seconds", "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak")
 
 # A tiny experiment, of seconds.
 TASK = {"train_size": 300, "valid_size": 30, "test_size": 10, "alphabet": 8}

@@ -4,6 +4,7 @@ Scores by different criteria cannot be compared. A run that is resumed with anot
 """
 
 import contextlib
+import datetime
 import hashlib
 import json
 import math
@@ -62,7 +63,8 @@ class Metrics:
             for name, value in values.items()
         }
         with explained(self._path), patiently(lambda: open(self._path, "a")) as file:
-            file.write(json.dumps({"step": step, **line}) + "\n")
+            time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            file.write(json.dumps({"step": step, "time": time, **line}) + "\n")
         if self._board is not None:
             for name, value in values.items():
                 if isinstance(value, (int, float)):

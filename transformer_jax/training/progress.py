@@ -4,6 +4,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import jax
@@ -100,6 +101,7 @@ class ProgressLine:
             + f"step {step:>7,}  loss {loss:.3f}  perplexity {perplexity:{'.2f' if perplexity < 1e6 else '.2g'}}  "
             f"rate {rate:.2e}  {tokens_per_second:,.0f} tokens/s  data wait {wait:.0%}"
             + (f"  left {duration(seconds / steps * (self._last_step - step))}" if steps else "")
+            + f"  at {datetime.now():%H:%M:%S}"
         )
 
 

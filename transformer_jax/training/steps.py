@@ -167,7 +167,9 @@ class CompiledSteps:
             self.new_state = functools.partial(TrainState.create, config, self.optimizer, mesh, params, abstract)
             train_step = Program(make_train_step(config, self.optimizer, mesh, abstract), np.uint32(config.seed))
             evaluate = Program(make_eval_step(config, mesh))
-        self.train_step, self.evaluate, self._programs = train_step, evaluate, (train_step, evaluate)
+        self._programs = (train_step, evaluate)
+        self.train_step: Callable[[Any, Any], tuple[TrainState, StepMetrics]] = train_step  # debugging.py wraps it
+        self.evaluate: Callable[[Any, Any], TokenSums] = evaluate
 
         def take(tree: Any, run: int) -> Any:
             return jax.tree.map(lambda leaf: leaf[run], tree)

@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -541,7 +542,8 @@ class Recorder:
             }
         if values:
             self.metrics.write(step, values)
-            self.tell(f"step {step:>7,}  " + "  ".join(f"{name} {value:.4g}" for name, value in values.items()))
+            scores = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
+            self.tell(f"step {step:>7,}  {scores}  at {datetime.now():%H:%M:%S}")
             self.validations.append({"step": step, **values})
             self._rank()
 
@@ -570,7 +572,7 @@ class Recorder:
             at = max(known, key=lambda at: (known[at], -at))
             value = known[at] if self.criterion.best_is == "highest" else -known[at]
             then = f"; the {self.criterion} is {value:.4g}, at step {at:,}"
-        self.tell(f"{ending.why} at step {step:,}{then}; {self.setup.compilations}")
+        self.tell(f"{ending.why} at step {step:,}{then}; {self.setup.compilations}, at {datetime.now():%H:%M:%S}")
         return ending
 
     def tell(self, line: str, kind: str = "") -> None:
