@@ -27,10 +27,7 @@ def test_samples_are_of_the_evaluated_sentences(sweep):
     assert samples(load_sweep(sweep), "test") == []
 
 
-def test_samples_mark_words_that_match_the_reference(shown):
+def test_each_sentence_has_the_translation_of_every_variant(shown):
     for sample in shown:
-        for translation in sample.translations:
-            assert translation.exact == (" ".join(word for word, _ in translation.words) == sample.reference)
-            assert translation.exact <= all(shared for _, shared in translation.words)
-    names = [name for translation in shown[0].translations for name in translation.variants]
-    assert sorted(names) == sorted(variant["name"] for variant in VARIANTS)
+        names = [name for variants in sample.translations.values() for name in variants]
+        assert sorted(names) == sorted(variant["name"] for variant in VARIANTS)

@@ -30,18 +30,19 @@ def families(sweep: SweepResult, measured: Sequence[str]) -> list[Family]:
     """The families of a sweep that have any contrast of variants that are `measured`."""
     variants = [variant for variant in sweep.variants if variant.name in measured]
     controls = {v.name: {v.name: 1.0, v.same_as: -1.0} for v in variants if v.same_as in measured}
-    effects = {
-        name: weights
-        for factors in dict.fromkeys(tuple(v.levels) for v in sweep.variants if v.levels)
-        for name, weights in _effects(factors, variants, sweep.baseline)
-    }
     declared = {name: weights for name, weights in sweep.contrasts.items() if set(weights) <= set(measured)}
     found = [
-        Family("effects", "Main effects and interactions", EFFECTS, effects),
+        Family("effects", "Main effects and interactions", EFFECTS, effects(variants, sweep.baseline)),
         Family("contrasts", "Contrasts", "Sums of mean scores with the weights that the sweep declares", declared),
         Family("controls", "Controls (A/A)", CONTROLS, controls),
     ]
     return [family for family in found if family.contrasts]
+
+
+def effects(variants: Sequence[VariantResult], baseline: str) -> dict[str, Weights]:
+    """Main effects and pairwise interactions of every factorial design."""
+    designs = dict.fromkeys(tuple(variant.levels) for variant in variants if variant.levels)
+    return {name: weights for factors in designs for name, weights in _effects(factors, variants, baseline)}
 
 
 def _effects(factors: Sequence[str], variants: Sequence[VariantResult], baseline: str) -> Iterator[tuple[str, Weights]]:

@@ -201,7 +201,7 @@ def _compared(
     scored = _scores(metric, runs)
     if scored.sentences < 2 or not (by_sentence or max(map(len, groups)) > 1):
         return Compared(metric, scores, {}, frozenset(), by_sentence=by_sentence)
-    margin = sweep.margins.get(metric.key)
+    margin = sweep.margin.get(metric.key)
     limit = math.log1p(margin) if margin is not None and metric is PERPLEXITY else margin
 
     def differences(weights: Mapping[str, Mapping[str, float]]) -> dict[str, Difference]:

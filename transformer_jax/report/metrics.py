@@ -108,7 +108,7 @@ def metrics_of(sweep: SweepResult) -> list[Metric]:
     A custom metric is better the higher it is, unless train.best_metric names it and train.best_is says otherwise.
     """
     names = {name for run in sweep.all_runs for measured in run.measured.values() for name in measured.others}
-    metrics = [*METRICS, *(OPTIONAL[name] for name in OPTIONAL if name in {sweep.primary, *sweep.margins})]
+    metrics = [*METRICS, *(OPTIONAL[name] for name in OPTIONAL if name in {sweep.primary, *sweep.margin})]
     for name in sorted(names - {*OPTIONAL}):
         lowest = (sweep.base.get("train.best_metric"), sweep.base.get("train.best_is")) == (name, "lowest")
         score = functools.partial(_other, name)

@@ -253,7 +253,7 @@ def to_json(report: Report) -> dict[str, Any]:
     sweep = report.sweep
     return {
         "format": 1,
-        **{key: getattr(sweep, key) for key in ("name", "question", "baseline", "primary", "margins", "looks")},
+        **{key: getattr(sweep, key) for key in ("name", "question", "baseline", "primary", "margin", "looks")},
         **{key: getattr(report, key) for key in ("state", "mixtures", "remarks", "facts", "problems")},
         "runs": [
             {"variant": run.variant, "seed": run.seed, "state": run.state, "reason": run.reason, "step": run.step}

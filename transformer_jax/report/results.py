@@ -94,16 +94,16 @@ class RunResult:
 
 @dataclasses.dataclass(frozen=True)
 class VariantResult:
-    """A variant as planned, and its runs."""
+    """A variant as planned (sweeps/definition.py has the meaning of its fields), and its runs."""
 
     name: str
     changes: Mapping[str, Any]
     group: str
     note: str
     published: Mapping[str, float]
-    unverified: Sequence[str]  # the published scores that nobody has compared with their source
+    unverified: Sequence[str]
     baseline: str  # "" if it is not compared
-    levels: Mapping[str, str]  # of the factors of a factorial design
+    levels: Mapping[str, str]
     same_as: str  # the variant that it repeats as a control, or ""
     runs: Sequence[RunResult]
     untuned: Sequence[RunResult] = ()  # at its own learning rate: the same runs if no other was better
@@ -135,27 +135,27 @@ class Tuned:
 
 @dataclasses.dataclass(frozen=True)
 class SweepResult:
-    """Everything that a report is made from."""
+    """Everything that a report is made from: a definition, as in sweeps/definition.py, and the runs."""
 
     path: Path
     name: str
     question: str
+    baseline: str
+    tests: Sequence[str]
+    seeds: Sequence[int]
+    notes: Sequence[str]
+    vary: Sequence[str]
+    primary: str  # or ""
+    margin: Mapping[str, float]
+    contrasts: Mapping[str, Mapping[str, float]]
+    weights: str
     command: Sequence[str]  # the words after transformer-jax that define it, without --workdir
     config: Mapping[str, Any]  # the base's, nested
     base: Mapping[str, Any]  # the same: option path -> value
-    baseline: str
-    tests: Sequence[str]
-    primary: str  # the metric that the question is about, or ""
-    margins: Mapping[str, float]  # by metric: differences that are smaller do not matter
-    contrasts: Mapping[str, Mapping[str, float]]  # the weights of variants, by name
-    looks: Sequence[Sequence[int]]  # the seeds of the sweep at each report with other ones
-    weights: str  # latest, best or averaged
-    seeds: Sequence[int]
-    vary: Sequence[str]  # what differs between seeds
-    notes: Sequence[str]
     factors: Sequence[float]  # of the learning rate that were tried
     variants: Sequence[VariantResult]
     tuned: Mapping[str, Tuned]
+    looks: Sequence[Sequence[int]]  # the seeds of the sweep at each report with other ones
     problems: Sequence[str]  # one line for each damaged file
 
     @property
@@ -212,48 +212,33 @@ def load_sweep(folder: str | Path) -> SweepResult:
         raise BadInput(f"{path}: is not a sweep: there is no sweep.json, which transformer-jax sweep makes")
     definition, tuned, looks = read_record(file), {}, []
     problems: list[str] = []
-    with noting(problems), parsing(path / LOOKS):
-        looks = [[int(seed) for seed in look["seeds"]] for look in _read(path / LOOKS).get("looks", ())]
     with noting(problems), parsing(path / "tuned.json"):
-        tuned = {
-            name: Tuned(
-                factor=float(facts["factor"]),
-                lowest=float(facts.get("lowest", facts["factor"])),
-                losses={str(factor): number(loss) for factor, loss in facts["losses"].items()},
-                cost={str(key): float(value) for key, value in facts.get("cost", {}).items()},
-                seeds=[int(seed) for seed in facts.get("seeds", [facts["seed"]])],
-            )
-            for name, facts in _read(path / "tuned.json").items()
-            if facts.get("factor") is not None
-        }
+        for name, facts in _read(path / "tuned.json").items():
+            if facts.get("factor") is not None:
+                losses = {str(factor): number(loss) for factor, loss in facts["losses"].items()}
+                seeds = facts.get("seeds") or [facts["seed"]]
+                lowest = float(facts.get("lowest", facts["factor"]))
+                tuned[name] = Tuned(float(facts["factor"]), lowest, losses, facts.get("cost", {}), seeds)
+    with noting(problems), parsing(path / LOOKS):
+        looks = [look["seeds"] for look in _read(path / LOOKS).get("looks", ())]
     with parsing(file):
-        definition["tests"] = [str(split) for split in definition["tests"]]
-        definition["seeds"] = [int(seed) for seed in definition["seeds"]]
         if definition["format"] != FORMAT or not all(definition[key] for key in ("variants", "seeds", "tests")):
             raise ValueError(f"must have format {FORMAT}, variants, seeds and tests")
         return SweepResult(
+            **{key: definition[key] for key in ("name", "question", "baseline", "tests", "seeds", "notes")},
             path=path,
-            name=str(definition["name"]),
-            question=str(definition["question"]),
-            command=[str(word) for word in definition.get("command", ())],
-            config=dict(definition["base"]),
-            base=flattened(definition["base"]),
-            baseline=str(definition["baseline"]),
-            tests=definition["tests"],
-            primary=str(definition.get("primary") or ""),
-            margins={str(metric): float(size) for metric, size in definition.get("margin", {}).items()},
-            contrasts={
-                str(name): {str(variant): float(weight) for variant, weight in weights.items()}
-                for name, weights in definition.get("contrasts", {}).items()
-            },
-            looks=looks,
-            weights=str(definition.get("weights", "latest")),
-            seeds=definition["seeds"],
             vary=[source for source in SOURCES if source in definition["vary"]],
-            notes=[str(note) for note in definition["notes"]],
-            factors=[float(factor) for factor in definition["tune"] or ()],
+            primary=definition.get("primary") or "",
+            margin=definition.get("margin") or {},
+            contrasts=definition.get("contrasts") or {},
+            weights=definition.get("weights", "latest"),
+            command=definition.get("command", ()),
+            config=definition["base"],
+            base=flattened(definition["base"]),
+            factors=definition["tune"] or (),
             variants=[_variant(path, facts, definition, tuned, problems) for facts in definition["variants"]],
             tuned=tuned,
+            looks=looks,
             problems=problems,
         )
 
@@ -265,7 +250,7 @@ def _variant(
     tuned: Mapping[str, Tuned],
     problems: list[str],
 ) -> VariantResult:
-    name, folder = str(facts["name"]), path / "runs" / str(facts["slug"])
+    name, folder = facts["name"], path / "runs" / facts["slug"]
 
     def runs(prefix: str = "") -> list[RunResult]:
         seeds, tests = definition["seeds"], definition["tests"]
@@ -276,17 +261,13 @@ def _variant(
         untuned = compared
         if tuned[name].factor != 1:
             untuned = [dataclasses.replace(run, is_untuned=True) for run in runs("untuned-")]
-    baseline = str(facts.get("baseline") or definition["baseline"])
+    baseline = facts.get("baseline") or definition["baseline"]
     return VariantResult(
-        name=name,
-        changes=dict(facts["changes"]),
-        group=str(facts["group"]),
-        note=str(facts["note"]),
-        published={str(key): float(value) for key, value in facts["published"].items()},
-        unverified=[str(key) for key in facts.get("unverified", ())],
+        **{key: facts[key] for key in ("name", "changes", "group", "note", "published")},
+        unverified=facts.get("unverified", ()),
         baseline="" if baseline == name else baseline,
-        levels={str(factor): str(level) for factor, level in facts.get("levels", {}).items()},
-        same_as=str(facts.get("same_as") or ""),
+        levels=facts.get("levels") or {},
+        same_as=facts.get("same_as") or "",
         runs=compared,
         untuned=untuned,
     )
@@ -336,31 +317,28 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
     with parsing(file):
         if stray := difference(record, result["tests"][split]):
             raise BadInput(f"{file}: {stray}; the sweep's command evaluates that run again")
-        sentences, bleu, perplexity = record["sentences"], record["measures"]["bleu"], record["perplexity"]
+        sentences, measures, perplexity = record["sentences"], record["measures"], record["perplexity"]
         exact = None
         if "exact_match" in sentences:
-            exact = Exact(np.array(sentences["exact_match"], np.bool_).astype(np.float64), {})
-            for label, by_value in record["exact_match"].get("groups", {}).items():
-                counts = {str(value): (int(found["right"]), int(found["total"])) for value, found in by_value.items()}
-                exact.groups[str(label)] = counts
+            groups = {
+                label: {value: (int(found["right"]), int(found["total"])) for value, found in by_value.items()}
+                for label, by_value in record["exact_match"].get("groups", {}).items()
+            }
+            exact = Exact(np.array(sentences["exact_match"], np.bool_).astype(np.float64), groups)
         measured = Measured(
             test_set=without_folders(str(record["test_set"])),
             digest=str(record["test_set_sha256"]),
-            bleu=float(bleu["score"]),
+            bleu=float(measures["bleu"]["score"]),
             perplexity=float(perplexity["per_token"]),
             words=float(perplexity["words"]),
-            signature=str(bleu.get("signature", "")),
+            signature=str(measures["bleu"].get("signature", "")),
             statistics_N10=np.array(sentences["bleu_statistics"], np.float64),
             log_probabilities_N=np.array(sentences["log_probabilities"], np.float64),
             tokens_N=np.array(sentences["tokens"], np.float64),
             file=file,
             exact=exact,
             clusters_N=np.array(sentences["clusters"]) if "clusters" in sentences else None,
-            others={
-                str(name): float(measure["score"])
-                for name, measure in record["measures"].items()
-                if name not in ("bleu", "exact_match")
-            },
+            others={n: float(m["score"]) for n, m in measures.items() if n not in ("bleu", "exact_match")},
             cut=int(record.get("cut_translations", 0)),
             unknown=int(record.get("unknown_tokens", 0)),
         )

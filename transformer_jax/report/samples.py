@@ -1,7 +1,6 @@
 """A few sentences of the test set with the translations of every variant."""
 
 import contextlib
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,17 +17,11 @@ FIRST, DISAGREED = 2, 6
 LONGEST = 300
 
 
-class SampleTranslation(NamedTuple):
-    words: Sequence[tuple[str, bool]]  # each word, and whether it matches the reference
-    variants: Sequence[str]
-    exact: bool
-
-
 class SampleSentence(NamedTuple):
     number: int  # of the line, from 1
     source: str
     reference: str
-    translations: Sequence[SampleTranslation]  # first what most variants wrote
+    translations: Mapping[str, Sequence[str]]  # text -> the variants that wrote it, what most of them wrote first
 
 
 def samples(sweep: SweepResult, split: str) -> list[SampleSentence]:
@@ -45,7 +38,18 @@ def samples(sweep: SweepResult, split: str) -> list[SampleSentence]:
             if lines and same and texts_sha256(*map(list, zip(*found, strict=True))) == measured.digest:
                 pairs, written[variant.name] = found, lines
                 break
-    return [_sentence(index, pairs[index], written) for index in _chosen(pairs, written)]
+    fit = [index for index, pair in enumerate(pairs) if max(map(len, pair)) <= LONGEST]
+    versions = {index: len({lines[index] for lines in written.values()}) for index in fit}
+    disagreed = sorted(fit[FIRST:], key=lambda index: (-versions[index], index))[:DISAGREED]
+    chosen = [*fit[:FIRST], *sorted(index for index in disagreed if versions[index] > 1)]
+    return [SampleSentence(index + 1, *pairs[index], _by_text(index, written)) for index in chosen]
+
+
+def _by_text(index: int, written: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    by_text: dict[str, list[str]] = {}
+    for name, lines in written.items():
+        by_text.setdefault(lines[index], []).append(name)
+    return dict(sorted(by_text.items(), key=lambda item: -len(item[1])))
 
 
 def _texts(run: RunResult, split: str) -> list[tuple[str, str]]:
@@ -56,28 +60,3 @@ def _texts(run: RunResult, split: str) -> list[tuple[str, str]]:
         records = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
         return [(str(record["source"]), str(record["target"])) for record in records]
     return []
-
-
-def _chosen(pairs: Sequence[tuple[str, str]], written: Mapping[str, Sequence[str]]) -> list[int]:
-    fit = [index for index, pair in enumerate(pairs) if max(map(len, pair)) <= LONGEST]
-    versions = {index: len({lines[index] for lines in written.values()}) for index in fit}
-    disagreed = sorted(fit[FIRST:], key=lambda index: (-versions[index], index))[:DISAGREED]
-    return [*fit[:FIRST], *sorted(index for index in disagreed if versions[index] > 1)]
-
-
-def _sentence(index: int, pair: tuple[str, str], written: Mapping[str, Sequence[str]]) -> SampleSentence:
-    source, reference = pair
-    by_text: dict[str, list[str]] = {}
-    for name, lines in written.items():
-        by_text.setdefault(lines[index], []).append(name)
-    translations = [SampleTranslation(_matched(t, reference), names, t == reference) for t, names in by_text.items()]
-    translations.sort(key=lambda translation: -len(translation.variants))
-    return SampleSentence(index + 1, source, reference, translations)
-
-
-def _matched(text: str, reference: str) -> list[tuple[str, bool]]:
-    """Each word, and whether it belongs to a part that the text shares with the reference."""
-    words = text[: 2 * LONGEST].split()
-    matcher = difflib.SequenceMatcher(None, words, reference.split(), autojunk=False)
-    shared = {index for block in matcher.get_matching_blocks() for index in range(block.a, block.a + block.size)}
-    return [(word, index in shared) for index, word in enumerate(words)]

@@ -53,32 +53,20 @@ class Table(NamedTuple):
         ]
 
     @property
-    def marks(self) -> set[str]:
-        return {cell.mark for column in self.columns for cell in column.cells if cell.mark}
-
-    @property
-    def costs(self) -> str:
-        """What the columns of costs measure."""
-        return "; ".join(f"{column.title}: {column.help}" for column in self.columns if column.kind == "cost")
-
-    @property
-    def has_verdicts(self) -> bool:
-        return any(column.kind == "verdict" for column in self.columns)
-
-    @property
-    def is_unverified(self) -> bool:
-        return any(cell.text.endswith(UNVERIFIED) for column in self.columns for cell in column.cells)
+    def legend(self) -> str:
+        """What its marks and columns mean."""
+        marks = {cell.mark for column in self.columns for cell in column.cells}
+        kinds = {column.kind for column in self.columns}
+        is_unverified = any(cell.text.endswith(UNVERIFIED) for column in self.columns for cell in column.cells)
+        parts = [BEST] * ("best" in marks) + [VERDICTS] * ("verdict" in kinds) + [NOT_VERIFIED] * is_unverified
+        parts += [f"{column.title}: {column.help}." for column in self.columns if column.kind == "cost"]
+        return " ".join(parts)
 
     def for_latex(self) -> "Table":
         """The columns that a paper has room for."""
         varying = [column for column in self.columns if len({cell.text for cell in column.cells}) > 1]
-        return self._replace(
-            columns=[
-                column
-                for column in self.columns
-                if column.in_latex == "always" or (column.in_latex and column in varying)
-            ]
-        )
+        shown = [c for c in self.columns if c.in_latex == "always" or (c.in_latex and c in varying)]
+        return self._replace(columns=shown)
 
     def without_empty_columns(self) -> "Table":
         return self._replace(columns=[column for column in self.columns if any(cell.text for cell in column.cells)])
@@ -133,7 +121,9 @@ PUBLISHED: tuple[tuple[str, str, Text], ...] = (
     ("parameters", "params publ.", count_text),
     ("exact_match", "exact publ.", "{:g}".format),
 )
-VERDICT = "two one-sided tests, corrected as the intervals are"
+BEST = "Bold: not significantly worse than the best mean of its column, where others are."
+VERDICTS = "Within the margin, of two one-sided tests: better, worse, equivalent (surely within it) or undecided."
+NOT_VERIFIED = "?: a published score that was not verified against its source."
 # What table.csv and contrasts.csv have of a difference.
 DIFFERENCE = (
     "value",
@@ -292,7 +282,7 @@ def _difference_columns(compared: Compared, found: Sequence[Difference | None], 
     if compared.margin is not None:
         verdicts = [Cell(verdict, verdict) for verdict in (metric.verdict(d) if d else "" for d in found)]
         margin = f"within ±{metric.margin_text(compared.margin)}"
-        columns.append(Column(margin, verdicts, f"{metric.key}_verdict", "verdict", VERDICT, "always"))
+        columns.append(Column(margin, verdicts, f"{metric.key}_verdict", "verdict", VERDICTS, "always"))
     return columns
 
 

@@ -51,9 +51,9 @@ def table(sweep: SweepResult, tuned: TestFindings, untuned: TestFindings | None)
         for title, findings in both.items():
             if found := findings.by_metric.get(key):
                 scores = [score_cell(found.scores.get(name, ()), name in found.leading) for name in names]
-                columns.append(Column(f"{metric.title} {title}", scores))
+                columns.append(Column(f"{metric.title} {title}", scores, kind="scores"))
                 cells = [difference_cell(metric, found.differences.get(name)) for name in names]
-                differences.append(Column(f"Δ {metric.title} {title}", cells))
+                differences.append(Column(f"Δ {metric.title} {title}", cells, kind="differences"))
         columns += differences
     return Table([Row(name) for name in names], columns)
 

@@ -20,7 +20,7 @@ from transformer_jax.report.families import Family
 from transformer_jax.report.figures import drawn
 from transformer_jax.report.report import Report, TestReport, report_of, to_json
 from transformer_jax.report.results import LOOKS, SweepResult, load_sweep
-from transformer_jax.report.table import Table
+from transformer_jax.report.table import BEST, Table
 from transformer_jax.report.text import TEMPLATES, latex, markdown, words
 
 # The first of the files marks all as those of a report; files of other formats contain MADE_BY.
@@ -29,12 +29,7 @@ MADE_BY = "transformer-jax report"
 LONGEST_NAME = 80
 # The facts that are comments of a LaTeX table.
 IN_LATEX = ("primary", "command", "transformer_jax", "transformer_jax_sha256", "commit", "jax", "cpu", "devices")
-LEGENDS = {
-    "asterisk": "*: a significant difference (p below 0.05, corrected where several are compared).",
-    "best": "Bold: not significantly worse than the best mean of its column, where others are.",
-    "unverified": "?: a published score that was not verified against its source.",
-    "verdicts": "Within the margin, of two one-sided tests: better, worse, equivalent (surely within it) or undecided.",
-}
+ASTERISK = "*: a significant difference (p below 0.05, corrected where several are compared)."
 
 
 def write_report(
@@ -106,13 +101,12 @@ def html_page(report: Report) -> str:
         method=words("method"),
         image=lambda plot: image_url(drawn(plot, "svg", MADE_BY)),
         base=json.dumps(report.sweep.config, indent=1, ensure_ascii=False),
-        **LEGENDS,
     )
 
 
 def markdown_page(report: Report) -> str:
     """The report as Markdown, without figures and folded details."""
-    return render_markdown("report.md", report=report, method=words("method"), **LEGENDS)
+    return render_markdown("report.md", report=report, method=words("method"), asterisk=ASTERISK)
 
 
 def render_markdown(template: str, **values: Any) -> str:
@@ -141,7 +135,7 @@ def latex_table(report: Report, test: TestReport, family: Family | None = None, 
         seeds=seeds,
         updates=updates,
         baseline=sweep.baseline_of(differences) if differences else "",
-        best=LEGENDS["best"],
+        best=BEST,
         label="-".join(re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in names),
         notes=[row.note for row in table.rows if row.note],
         scope=" ".join(words("scope", sweep, findings)) if differences else "",
