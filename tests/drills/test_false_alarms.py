@@ -6,6 +6,7 @@ docs/statistics.md, `-k beside` the second, `-k effects`, `-k looks` and `-k equ
 
 import functools
 import itertools
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from transformer_jax.report.statistics import (
 
 TRIALS = 300  # of scores that are computed from sentences
 SENTENCES = 100
-SWEEPS = 4000  # of scores that are drawn
+SWEEPS = 2000  # of scores that are drawn
 RATIOS = (3.0, 10.0)
 
 
@@ -168,9 +169,9 @@ def rates(seeds, variants, weights_PG, share, method=ours):
     return found
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("share", [0.0, 0.5])
 @pytest.mark.parametrize("variants", [2, 3, 8, 20])
-@pytest.mark.parametrize("seeds", [2, 3, 4, 5, 8])
+@pytest.mark.parametrize("seeds", [2, 3, 5, 8])
 def test_false_alarms_whichever_scatters_more(seeds, variants, share):
     """The promised 5 %, whichever groups' seeds scatter 3 or 10 times as much as the others'."""
     found = rates(seeds, variants, differences(variants), share)
@@ -189,7 +190,7 @@ def test_beside_welch_and_dunnett(seeds, variants, share):
     scores, groups = simulated_scores(dice, SWEEPS, [seeds] * variants, share)
     found = ours(scores, groups, weights_PG)
     pairs, reported = [(number, 0) for number in range(1, variants)], []
-    for values_R in scores.values_R[:100]:
+    for values_R in scores.values_R[:400]:
         family = compare(scores._replace(values_R=values_R), groups, pairs)
         reported.append(np.median([difference.mde for difference in family]))
     mde = np.median(reported)
@@ -209,13 +210,13 @@ def of_design(*levels):
     cells = itertools.product(*(range(count) for count in levels))
     facts = [variant(str(cell), levels={str(at): str(level) for at, level in enumerate(cell)}) for cell in cells]
     definition = {"seeds": [], "tests": [], "baseline": "base"}
-    variants = [_variant(None, {**each, "slug": "x"}, definition, {}, []) for each in facts]
+    variants = [_variant(Path(), each, definition, {}, []) for each in facts]
     return np.array([[weights.get(v.name, 0) for v in variants] for weights in effects(variants, "").values()])
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
-@pytest.mark.parametrize("levels", [(2, 2), (2, 3), (2, 2, 2), (3, 3), (3, 4)], ids=str)
-@pytest.mark.parametrize("seeds", [2, 3, 5, 8])
+@pytest.mark.parametrize("share", [0.0, 0.5])
+@pytest.mark.parametrize("levels", [(2, 2), (2, 3), (2, 2, 2), (3, 4)], ids=str)
+@pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_effects_of_factors(seeds, levels, share):
     weights_PG = of_design(*levels)
     found = rates(seeds, weights_PG.shape[1], weights_PG, share)
@@ -226,30 +227,29 @@ def test_effects_of_factors(seeds, levels, share):
     dice = np.random.default_rng(seeds)
     scores, groups = simulated_scores(dice, SWEEPS, [seeds] * weights_PG.shape[1], share)
     needed, reported = ours(scores, groups, weights_PG).needed, []
-    for values_R in scores.values_R[:100]:
+    for values_R in scores.values_R[:400]:
         family = statistics.contrasts(scores._replace(values_R=values_R), groups, weights_PG)
         reported.append([contrast.mde for contrast in family])
     power = (needed < np.median(reported, axis=0)).mean(0)
     assert np.abs(power - statistics.POWER).max() <= 0.05
 
 
-@pytest.mark.parametrize("ratio", [1.0, 3.0])
 @pytest.mark.parametrize("share", [0.0, 0.5])
 @pytest.mark.parametrize("variants", [2, 8, 20])
 @pytest.mark.parametrize("seeds", [2, 3, 5, 8])
-def test_variants_at_the_margin_are_hardly_ever_called_equivalent(seeds, variants, share, ratio):
+def test_variants_at_the_margin_are_hardly_ever_called_equivalent(seeds, variants, share):
     """All true differences are as large as the margin: the chance that any of the verdicts is false."""
     dice, weights_PG = np.random.default_rng([seeds, variants]), differences(variants)
     rate = 0.0
     for mask in patterns(variants).values():
-        scores, groups = simulated_scores(dice, SWEEPS, [seeds] * variants, share, np.where(mask, ratio, 1.0))
+        scores, groups = simulated_scores(dice, SWEEPS, [seeds] * variants, share, np.where(mask, 3.0, 1.0))
         found = estimated(scores, groups, weights_PG)
-        for margin in (0.5, 3.0, 20.0):
+        for margin in (3.0, 20.0):
             shifted = found._replace(values_P=found.values_P + margin)
             equivalent = shifted.outside_P(margin) * (variants - 1) < 0.05
             worse = shifted.values_P < -shifted.critical_P * shifted.errors_P
             rate = max(rate, (equivalent | worse).any(1).mean())
-    print(f"\n{seeds} seeds, {variants} variants, {share}, x {ratio}: {100 * rate:.1f} % are false")
+    print(f"\n{seeds} seeds, {variants} variants, {share}: {100 * rate:.1f} % have a false verdict")
     assert rate <= 0.05 + sure(SWEEPS)
 
 
@@ -257,14 +257,14 @@ def test_variants_at_the_margin_are_hardly_ever_called_equivalent(seeds, variant
 def test_seeds_that_are_added_until_something_is_significant(variants):
     """What reports say of seeds that were added after a look: 8 % instead of the 5 % of a fixed number."""
     looks, weights_PG = (3, 4, 5, 6, 8), differences(variants)
-    scores, groups = simulated_scores(np.random.default_rng(variants), 3 * SWEEPS, [8] * variants)
+    scores, groups = simulated_scores(np.random.default_rng(variants), 5 * SWEEPS, [8] * variants)
     alarms_LS = []
     for seeds in looks:
         found = ours(scores, [group[:seeds] for group in groups], weights_PG)
         alarms_LS.append((np.abs(found.values_SP) > found.half_SP).any(1))
     single, whole = np.mean(alarms_LS, axis=1), np.any(alarms_LS, axis=0).mean()
     print(f"\n{variants} variants, looks {looks}: {100 * whole:.1f} %, each alone {np.round(100 * single, 1)}")
-    assert single.max() <= 0.05 + sure(3 * SWEEPS) and single.max() < whole <= 0.09
+    assert single.max() <= 0.05 + sure(5 * SWEEPS) and single.max() < whole <= 0.09
 
 
 @pytest.mark.parametrize("measure", [log_perplexities, bleus])

@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.finished_sweeps import Report, changed, edit, record_file, seed_folder, write
 from transformer_jax import cli
-from transformer_jax.errors import BadInput
 from transformer_jax.report.findings import find
 from transformer_jax.report.report import report_of
 from transformer_jax.report.results import load_sweep

@@ -1,8 +1,7 @@
 """The results of a sweep's analyses: tables, averaged over seeds, and the first seed's plots."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +13,7 @@ MOST_ROWS = 200
 MOST_POINTS = 200
 
 
-@dataclasses.dataclass(frozen=True)
-class Analysis:
+class Analysis(NamedTuple):
     """One analysis of all variants."""
 
     title: str
@@ -30,46 +28,39 @@ def analyses(sweep: SweepResult) -> tuple[list[Analysis], list[str]]:
     problems: list[str] = []
     for name in dict.fromkeys(name for run in sweep.runs if run.finished for name in run.analyses):
         title, text = name, ""
-        tables: dict[str, list[Table]] = {}
+        lines: dict[tuple[str, ...], list[list[str]]] = {}  # by the title and columns of a table, the variant first
         plots: dict[str, list[Curves]] = {}
         for variant in sweep.variants:
             runs = [run for run in variant.finished if name in run.analyses]
-            if runs:
-                first, by_seed = runs[0].analyses[name], [run.analyses[name].get("tables", ()) for run in runs]
-                with noting(problems), parsing(runs[0].path / "analysis" / f"{name}.json"):
-                    averaged = [_averaged(same) for same in zip(*by_seed, strict=True)]
-                    plots[variant.name] = [_plot(plot) for plot in first.get("plots", ()) if plot["series"]]
-                    tables[variant.name] = averaged
-                    title, text = str(first.get("title", name)), str(first.get("text", ""))
-        if tables:
-            found.append(Analysis(title, text, _joined(tables), plots))
+            if not runs:
+                continue
+            first, by_seed = runs[0].analyses[name], [run.analyses[name].get("tables", ()) for run in runs]
+            with noting(problems), parsing(runs[0].path / "analysis" / f"{name}.json"):
+                averaged = [_averaged(same) for same in zip(*by_seed, strict=True)]
+                plots[variant.name] = [_plot(plot) for plot in first.get("plots", ()) if plot["series"]]
+                for heads, rows in averaged:
+                    lines.setdefault(heads, []).extend([variant.name, *row] for row in rows)
+                title, text = str(first.get("title", name)), str(first.get("text", ""))
+        if plots:
+            found.append(Analysis(title, text, [_table(heads, rows) for heads, rows in lines.items()], plots))
     return found, problems
 
 
-def _joined(by_variant: Mapping[str, Sequence[Table]]) -> list[Table]:
-    """Tables with the same title and columns as one, in which the variants are the rows."""
-    joined: dict[tuple[str, ...], Table] = {}
-    for name, tables in by_variant.items():
-        for table in tables:
-            rows = [Row(name) for _ in table.rows]
-            columns = [Column(table.names, [Cell(row.name) for row in table.rows]), *table.columns]
-            key = (table.title, *(column.title for column in columns))
-            if above := joined.get(key):
-                rows = [*above.rows, *rows]
-                both = zip(above.columns, columns, strict=True)
-                columns = [Column(one.title, [*one.cells, *other.cells]) for one, other in both]
-            joined[key] = Table(rows, columns, title=table.title)
-    return list(joined.values())
+def _averaged(tables: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[list[str]]]:
+    """The title and columns, and rows in which numbers are means over seeds; other cells are the first seed's."""
+    columns, count = [*map(str, tables[0]["columns"])], len(tables[0]["rows"])
+    alike = [table["rows"] for table in tables if len(table["rows"]) == count]
+    rows = [
+        [_mean(cells) for _, cells in zip(columns, zip(*of_seeds, strict=True), strict=True)]
+        for of_seeds in zip(*alike, strict=True)
+    ]
+    return (str(tables[0].get("title", "")), *columns), rows[:MOST_ROWS]
 
 
-def _averaged(tables: Sequence[Mapping[str, Any]]) -> Table:
-    """Cells that are numbers in the tables of all seeds become their mean; others are the first seed's."""
-    shape = [len(row) for row in tables[0]["rows"]]
-    alike = [table["rows"] for table in tables if [len(row) for row in table["rows"]] == shape]
-    lines = [[_mean(cells) for cells in zip(*rows, strict=True)] for rows in zip(*alike, strict=True)][:MOST_ROWS]
-    names, *titles = map(str, tables[0]["columns"])
-    columns = [Column(title, [Cell(line[at], line[at]) for line in lines]) for at, title in enumerate(titles, start=1)]
-    return Table([Row(line[0]) for line in lines], columns, names, str(tables[0].get("title", "")))
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    title, *columns = heads
+    cells = [Column(column, [Cell(row[at], row[at]) for row in rows]) for at, column in enumerate(columns, start=1)]
+    return Table([Row(row[0]) for row in rows], cells, title=title)
 
 
 def _mean(cells: Sequence[Any]) -> str:

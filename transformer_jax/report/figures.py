@@ -70,7 +70,7 @@ class Forest(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """A curve, in a band from the lowest to the highest seed."""
+    """A curve, in a band from the lowest to the highest seed, with a dot for each seed at its end."""
 
     name: str
     x: Sequence[float]
@@ -78,6 +78,7 @@ class Curve(NamedTuple):
     low: Sequence[float] = ()
     high: Sequence[float] = ()
     is_baseline: bool = False
+    ends: Sequence[float] = ()
 
 
 class Curves(NamedTuple):
@@ -180,7 +181,8 @@ def learning_curve(variant: VariantResult, metric: str, baseline: str = "") -> C
     shown = sorted({steps[int(index)] for index in np.linspace(0, len(steps) - 1, MOST_POINTS).round()})
     values_RX = np.array([[values[step] for step in shown] for values in runs])
     low, high = (values_RX.min(0).tolist(), values_RX.max(0).tolist()) if len(runs) > 1 else ((), ())
-    return Curve(variant.name, shown, values_RX.mean(0).tolist(), low, high, variant.name == baseline)
+    ends = values_RX[:, -1].tolist()
+    return Curve(variant.name, shown, values_RX.mean(0).tolist(), low, high, variant.name == baseline, ends)
 
 
 def score_against_compute(sweep: SweepResult, findings: TestFindings) -> Curves | None:
@@ -253,6 +255,7 @@ def _draw_curves(plot: Curves) -> Figure:
         axes.plot(curve.x, curve.y, style, color=colour, linewidth=width, markersize=3.5, label=name)
         if curve.low:
             axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.13, linewidth=0)
+        axes.plot([curve.x[-1]] * len(curve.ends), curve.ends, ".", color=colour, markersize=3, markeredgewidth=0)
     low, high = axes.dataLim.intervaly
     if plot.log and low > 0 and high / low >= 1.5:  # on a linear axis where the values are nearly equal
         axes.set_yscale("log")
