@@ -29,6 +29,7 @@ from transformer_jax.report.statistics import (
 TRIALS = 300  # of scores that are computed from sentences
 SENTENCES = 100
 SWEEPS = 2000  # of scores that are drawn
+POWER_SURE = 3 * np.sqrt(0.8 * 0.2 / SWEEPS)
 RATIOS = (3.0, 10.0)
 
 
@@ -202,7 +203,7 @@ def test_beside_welch_and_dunnett(seeds, variants, share):
         row += [f"{100 * other.alarms:.1f}", f"{100 * wild:.1f}", f"{other.detectable:.2f}"]
     print(f"\n| {seeds} | {variants} | {share} | {' | '.join(row)} |")
     assert found.alarms <= 0.05 + sure(SWEEPS) and found.coverage >= 0.95
-    assert abs(power - statistics.POWER) <= 0.05
+    assert abs(power - statistics.POWER) <= 0.05 + POWER_SURE
 
 
 def of_design(*levels):
@@ -231,7 +232,7 @@ def test_effects_of_factors(seeds, levels, share):
         family = statistics.contrasts(scores._replace(values_R=values_R), groups, weights_PG)
         reported.append([contrast.mde for contrast in family])
     power = (needed < np.median(reported, axis=0)).mean(0)
-    assert np.abs(power - statistics.POWER).max() <= 0.05
+    assert np.abs(power - statistics.POWER).max() <= 0.05 + POWER_SURE
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
@@ -255,7 +256,7 @@ def test_variants_at_the_margin_are_hardly_ever_called_equivalent(seeds, variant
 
 @pytest.mark.parametrize("variants", [2, 8, 20])
 def test_seeds_that_are_added_until_something_is_significant(variants):
-    """What reports say of seeds that were added after a look: 8 % instead of the 5 % of a fixed number."""
+    """What reports say of seeds that were added after a look."""
     looks, weights_PG = (3, 4, 5, 6, 8), differences(variants)
     scores, groups = simulated_scores(np.random.default_rng(variants), 5 * SWEEPS, [8] * variants)
     alarms_LS = []
@@ -264,7 +265,7 @@ def test_seeds_that_are_added_until_something_is_significant(variants):
         alarms_LS.append((np.abs(found.values_SP) > found.half_SP).any(1))
     single, whole = np.mean(alarms_LS, axis=1), np.any(alarms_LS, axis=0).mean()
     print(f"\n{variants} variants, looks {looks}: {100 * whole:.1f} %, each alone {np.round(100 * single, 1)}")
-    assert single.max() <= 0.05 + sure(5 * SWEEPS) and single.max() < whole <= 0.09
+    assert single.max() <= 0.05 + sure(5 * SWEEPS) and single.max() < whole <= 0.08
 
 
 @pytest.mark.parametrize("measure", [log_perplexities, bleus])

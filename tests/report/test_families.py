@@ -135,5 +135,5 @@ def test_seeds_that_were_added_after_a_report_are_named(sweep):
     write_report(sweep)  # of the same seeds: no other look
     changed(sweep, seeds=[0, 1, 2, 3])
     report = Report(sweep)
-    assert "Seeds 2, 3 were added after a report of seeds 0, 1." in report.markdown and "8 %" in report.markdown
+    assert "Seeds 2, 3 were added after a report of seeds 0, 1." in report.markdown and "7.0 %" in report.markdown
     assert report.json["looks"] == [[0, 1]] and load_sweep(sweep).looks == [[0, 1], [0, 1, 2, 3]]
