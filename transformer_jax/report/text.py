@@ -19,7 +19,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 MOST_NAMES = 3
 ONE_SEED = "What is significant may still be a difference between seeds."
 LOOK_AGAIN = (
-    "Adding seeds until something is significant raises the rate of false alarms two- to threefold: of simulated sweeps "
+    "Adding seeds until something is significant raises the rate of false alarms two- to threefold: in simulations "
     "with reports at 3, 4, 5, 6 and 8 seeds, 7.0 % of two variants and 6.2 % of eight (docs/statistics.md)."
 )
 CONTROL_DIFFERS = "So more than the seed differs between runs, or this is one of the 5 % of false alarms."
