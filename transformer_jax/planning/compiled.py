@@ -98,11 +98,14 @@ def memory(program: jax.stages.Compiled) -> CompiledMemory:
 def microseconds_per_token(config: ExperimentConfig, target: Target, batches: BatchStatistics) -> float:
     """The least time of an epoch for each of its target tokens, at the data sheet's rates.
 
-    The shape with the most cells is compiled; the others take time in proportion to their cells. An update takes the
-    time of its products, or of writing and reading every result once, whichever is longer.
+    The shape with the most cells is compiled, in sizes that all compilers like; the others take time in proportion to
+    their cells. An update takes the time of its products, or of writing and reading every result once, whichever is
+    longer.
     """
     cells = {shape: count * shape.rows * (shape.source + shape.target) for shape, count in batches.shapes}
-    shape = max(cells, key=cells.__getitem__)
+    shards = sharding.batch_shards(sharding.make_mesh(config.mesh, target.devices)) * config.train.accumulate
+    common = max(cells, key=cells.__getitem__)
+    shape = Shape(*(size + -size % n for size, n in zip(common, (16 * shards, 8, 8), strict=True)))
     program = Program(str(compile_for(config, target, shape=shape)[0].as_text()))
     peak, _ = target.flops(config.model)
     seconds = max(program.flops() / (peak or math.inf), 2 * program.written() / target.chip.bandwidth)
