@@ -74,7 +74,8 @@ class CompileWatch:
         jax.monitoring.register_event_listener(self._on_event)
 
     def __str__(self) -> str:
-        return f"{self.compiled} programs compiled in {self.seconds:.1f} s, {self.cached} from the cache"
+        programs = f"{self.compiled + self.cached} programs, {self.cached} of them from the cache"
+        return f"{programs}, {self.compiled} compiled in {self.seconds:.1f} s"
 
     def _on_event(self, event: str, **_: str | int) -> None:
         if event == CACHE_HIT:
