@@ -105,10 +105,15 @@ def folder(tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("runs") / "run", test_size=2)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _one_device():
+    with one_device():
+        yield
+
+
 @pytest.fixture(scope="module")
 def run(folder):
-    with one_device():
-        return load_run(folder, "averaged")
+    return load_run(folder, "averaged")
 
 
 def test_a_record_belongs_to_its_texts_weights_search_and_code(folder, run, tmp_path):
