@@ -7,6 +7,13 @@ from tests.support.translating_runs import made_run
 from transformer_jax import load_run
 
 
+@pytest.fixture(autouse=True)
+def _one_device():
+    """As on most machines of users; tests/translation/test_meshes.py has several."""
+    with one_device():
+        yield
+
+
 @pytest.fixture(scope="session")
 def folder():
     return made_run()
@@ -14,7 +21,6 @@ def folder():
 
 @pytest.fixture(scope="session")
 def model(folder):
-    """On one device; tests/translation/test_meshes.py has several."""
     with one_device():
         return load_run(folder, "averaged")
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.support.bleu import bleu_of_statistics
-from tests.support.devices import one_device
 from tests.support.places import ROOT
 from transformer_jax import cli
 from transformer_jax.commands import run_page
@@ -22,8 +21,6 @@ PRIME = 13  # sentences of the test set
 @pytest.fixture(autouse=True)
 def _loaded_once(loaded):
     """Programs are compiled once for all tests."""
-    with one_device():
-        yield
 
 
 @pytest.fixture(scope="module")
