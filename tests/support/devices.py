@@ -11,5 +11,5 @@ import jax
 def one_device() -> Iterator[None]:
     """As on a machine with a single one."""
     devices = jax.devices()[:1]
-    with mock.patch.multiple(jax, devices=lambda: devices, local_devices=lambda: devices):
+    with mock.patch.multiple(jax, devices=lambda *_: devices, local_devices=lambda *_: devices):
         yield
