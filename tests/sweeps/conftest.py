@@ -11,6 +11,14 @@ from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.worker import Worker
 
+FUNCTIONS = """
+def words(run, config, tests):
+    return {"title": "Words", "text": str(len(tests["test"].sources))}
+
+def count(hypotheses, references, sources):
+    return len(hypotheses)
+"""
+
 
 @pytest.fixture
 def folder(tmp_path):
@@ -38,8 +46,9 @@ def worked(tmp_path_factory):
         place,
         "Variant('dropout', {'model.dropout': 0.3})",
         "Variant('h = 4', {'model.num_heads': 4})",
-        before="def words(run, config, tests):\n    return {'title': 'Words', 'text': str(len(tests['test'].sources))}",
+        before=FUNCTIONS,
         analyses={"words": f"{place / 'experiment.py'}:words"},
+        primary="count",
     )
     folder = SweepFolder(place / "sweep")
     corrupt, full = folder.path / "runs/dropout/seed-0", folder.path / "runs/h-=-4/seed-0"
@@ -47,7 +56,8 @@ def worked(tmp_path_factory):
     (corrupt / "config.json").write_text("{ damaged")
     full.mkdir(parents=True)
     (full / "config.json").symlink_to("/dev/full")
-    folder.save(spec.load(str(path), overrides=[("train.compile_cache", "none")]))
+    overrides = [("train.compile_cache", "none"), ("decode.metrics", f"{path}:count")]
+    folder.save(spec.load(str(path), overrides=overrides))
     definition = folder.load()
     with contextlib.chdir(place), one_device():
         together = work(folder, definition, "dropout/seed-0", "base/seed-0")
