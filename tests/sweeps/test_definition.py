@@ -34,6 +34,8 @@ def test_a_grid_of_named_factors_is_a_design_that_begins_with_its_baseline():
         defined(variants=[designed[0], *designed[2:]])
     with pytest.raises(BadInput, match="d_ff"):
         grid({"width": {"wide": {"model.d_ff": 64}}, "model.d_ff": [32, 64]})
+    with pytest.raises(BadInput, match="'wide' must"):
+        grid({"width": {"wide": 64}})
     assert grid({"heads": heads, "model.d_ff": [32]})[1].levels == {"heads": "four", "d_ff": "32"}
 
 

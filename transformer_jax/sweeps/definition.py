@@ -92,6 +92,8 @@ def grid(axes: Mapping[str, Sequence[Any] | Mapping[str, Mapping[str, Any]]], gr
         values if isinstance(values, Mapping) else {str(value): {path: value} for value in values}
         for path, values in axes.items()
     ]
+    if odd := [level for levels in levels_by_axis for level, to in levels.items() if not isinstance(to, Mapping)]:
+        raise BadInput(f"grid: the level {odd[0]!r} must have a dict of changes, such as {{'model.num_heads': 4}}")
     variants = []
     for combination in itertools.product(*(levels.items() for levels in levels_by_axis)):
         levels = {name: str(level) for name, (level, _) in zip(names, combination, strict=True)}
