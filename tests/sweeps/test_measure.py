@@ -30,7 +30,7 @@ def test_a_result_is_that_of_the_run(worked):
     assert record["n"] == 10 and record["measures"]["bleu"]["score"] == result["tests"]["test"]["bleu"]
     right = sum(record["sentences"]["exact_match"])
     assert result["tests"]["test"]["exact_match"] == {"right": right, "total": 10}
-    assert result["tests"]["test"]["metrics"] == {"count": 10.0}
+    assert result["tests"]["test"]["custom_metrics"] == {"count": 10.0}
     lengths = Prepared.open(run.folder.data(run.experiment)).pairs("train").target_lengths
     assert result["longest_target"] == lengths.max() + 1  # <eos>
     assert result["devices"].partition(" ")[2] == "CPU cores"

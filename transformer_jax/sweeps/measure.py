@@ -89,7 +89,7 @@ def measured_on(run: SweepRun, model: Run, test_set: TestSet, weights: str) -> d
         "chrf": record["measures"]["chrf"]["score"],
         "perplexity_per_token": record["perplexity"]["per_token"],
         "exact_match": {key: record["exact_match"][key] for key in ("right", "total")},
-        "metrics": {name: record["measures"][name]["score"] for name in wanted["metrics"]},
+        "custom_metrics": {name: record["measures"][name]["score"] for name in wanted["metrics"]},
     }
 
 
@@ -137,7 +137,7 @@ def report_to_tracker(
     scores = {
         f"{part}/{name}": value
         for part, values in parts.items()
-        for name, value in {**values, **values.get("metrics", {})}.items()
+        for name, value in {**values, **values.get("custom_metrics", {})}.items()
         if isinstance(value, (int, float))
     }
     try:
