@@ -87,11 +87,6 @@ def test_bad_command_line(run, arguments, message):
     assert message in err and err.startswith("error: ") and err.count("\n") == 1
 
 
-def test_two_dashes_are_no_value(run):
-    """argparse of Python 3.11 makes an empty list of them."""
-    assert run("plot", "attention", "--workdir=run", "--text=--", "--output=a.png")[0] == 2
-
-
 def test_python_m_is_the_command():
     ended = subprocess.run([sys.executable, "-P", "-m", "transformer_jax", "--version"], capture_output=True, text=True)
     assert ended.returncode == 0 and ended.stdout == f"transformer-jax {__version__}\n"

@@ -95,9 +95,6 @@ def _report(*lines: str) -> None:
 
 def _run(arguments: list[str]) -> int:
     overrides, rest = split_overrides(arguments)
-    for argument in rest:
-        if argument.startswith("--") and argument.endswith("=--"):  # Python 3.11 makes an empty list of it
-            raise BadInput(f"{argument}: -- is not a value")
     parsed, unknown = _parser(rest[0] if rest else "").parse_known_args(rest)
     if unknown:
         raise parsed.parser.unknown(unknown[0])
