@@ -8,6 +8,7 @@ import pytest
 from tests.support.small_runs import experiment
 from transformer_jax.data.batching import BatchStatistics
 from transformer_jax.data.buckets import Shape
+from transformer_jax.planning import compiled
 from transformer_jax.planning.compiled import (
     _search,
     _step,
@@ -59,8 +60,11 @@ def test_a_search_is_no_longer_than_the_positions():
     _search(config, make_mesh(config.mesh, HERE.devices), Shape(8, 32, 32))
 
 
-def test_the_time_of_a_useful_token_is_that_of_the_commonest_shape_for_all_cells():
-    common, rare = Shape(16, 8, 10), Shape(8, 16, 20)
+def test_the_time_of_a_useful_token_is_that_of_the_commonest_shape_for_all_cells(monkeypatch):
+    config, wanted, common, rare = experiment(), [], Shape(16, 8, 10), Shape(8, 16, 20)
+    made = compile_for(config, HERE, shape=Shape(128, 8, 16))
+    monkeypatch.setattr(compiled, "compile_for", lambda *_, shape: wanted.append(shape) or made)
     one, padded = (BatchStatistics(9, 0, 4, ((common, count), (rare, 1)), 300, 300, 8, 0.5) for count in (1, 3))
-    times = [microseconds_per_token(experiment(), HERE, batches) for batches in (one, padded)]
+    times = [microseconds_per_token(config, HERE, batches) for batches in (one, padded)]
+    assert wanted == [Shape(128, 8, 16)] * 2
     assert times[1] == pytest.approx(2 * times[0]) and times[0] > 0
