@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise BadInput("--attention: has no effect without --json")
     model, decode = model_choice.load(arguments)
     seen = training_words(arguments.workdir)
+    if not arguments.files and sys.stdin.isatty():
+        tell("Type a sentence and press Enter; Ctrl-D ends. The first ones wait until their search is compiled.")
     done = empty = 0
     for block in text_input.blocks(arguments.files):
         unseen = [word for word in dict.fromkeys(" ".join(block.lines).split()) if seen and word not in seen]
