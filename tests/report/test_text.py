@@ -31,4 +31,5 @@ def test_table_keeps_within_the_width(whole):
     wide, narrow = terminal_table(table, 300), terminal_table(table, 60)
     assert "d_ff" in wide.splitlines()[0] and "publ." in wide
     assert "d_ff" not in narrow.splitlines()[0] and "BLEU" in narrow
+    assert wide.splitlines()[-1] == "Also in index.html: FLOPs, time, tokens/s, rate." and "d_ff" in narrow
     assert max(map(len, terminal_table(table, 150).splitlines())) <= 150

@@ -16,7 +16,7 @@ def test_page_has_every_part(whole):
     headings = re.findall(r"<h2>(.*?)</h2>", whole.page)
     parts = ["Results", "Compared with the published figures", "Scores against compute", "Learning curves"]
     assert all(link.startswith("data:") for link in Reader(whole.page).links) and "url(" not in whole.page
-    assert headings == [*parts, "Translations", "Runs", "Method"]
+    assert headings == [*parts, "Runs", "Method"]
     assert "transformer-jax sweep experiments/made_up.py" in whole.page
     assert "2 cpu" in whole.page and "0.10.2" in whole.page
 
@@ -34,7 +34,6 @@ def test_hostile_text_is_shown_and_not_interpreted(tmp_path, capsys):
     (run / "result.kept").rename(run / "result.json")
     write(made / "runs" / "evil" / "seed-1" / "attempt.json", {"state": "failed", "error": HOSTILE})
     (made / "runs" / "evil" / "seed-1" / "result.json").unlink()
-    (run / "translations" / "test.latest.txt").write_text(f"{HOSTILE}\n" * 20)
     report = Report(made)
     read = Reader(report.page)
     assert read.tags.count("script") == 1

@@ -71,10 +71,11 @@ class Compared(NamedTuple):
     def judged(self, verdict: str) -> list[str]:
         return [name for name, d in self.differences.items() if self.metric.verdict(d) == verdict]
 
-    def mde(self, baseline: str) -> str | None:
+    @property
+    def mde(self) -> str | None:
         """The median minimum detectable difference; "" if no score can differ so much, None if all runs tie."""
         known = [d.mde for d in self.differences.values() if d.mde is not None]
-        return self.metric.mde_text(float(np.median(known)), self.mean(baseline)) if known else None
+        return self.metric.mde_text(float(np.median(known))) if known else None
 
 
 class TestFindings(NamedTuple):

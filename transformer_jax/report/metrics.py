@@ -61,20 +61,11 @@ class Metric(NamedTuple):
             return f"{100 * margin:g} % of perplexity"
         return f"{margin:g} {self.points}"
 
-    def mde_text(self, size: float, score: float | None) -> str:
-        """A minimum detectable difference in the directions in which a score can change so much; "" if in none.
-
-        BLEU and shares are from 0 to 100, and perplexity, which is compared by its log, is at least 1.
-        """
-        can_fall = score is None or size <= score or not math.isfinite(self.largest)
-        can_rise = score is None or self is PERPLEXITY or size <= self.largest - score
-        fall, rise = self.change(-size), self.change(size)
+    def mde_text(self, size: float) -> str:
+        """A minimum detectable difference; "" if no score can change so much."""
         if self is PERPLEXITY:
-            return f"{fall} or {rise} of perplexity" if can_fall else f"{rise} of perplexity"
-        if not can_fall and not can_rise:
-            return ""
-        change = rise.replace("+", "±") if can_fall and can_rise else rise if can_rise else fall
-        return f"{change} {self.points}"
+            return f"{self.change(-size)} or {self.change(size)} of perplexity"
+        return f"{self.change(size).replace('+', '±')} {self.points}" if size <= self.largest else ""
 
     def bounds(self, margin: float) -> tuple[float, float]:
         """What is within the margin, as differences are displayed."""

@@ -7,24 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.report import figures, literature, tuning
+from transformer_jax.report import figures, literature, table, tuning
 from transformer_jax.report.accuracy import Accuracy, accuracies
 from transformer_jax.report.analyses import Analysis, analyses
 from transformer_jax.report.families import Family
 from transformer_jax.report.findings import DIFFERENCES, TestFindings, find
 from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY, metrics_of
 from transformer_jax.report.results import RunResult, SweepResult
-from transformer_jax.report.samples import SampleSentence, samples
-from transformer_jax.report.table import (
-    STATE_NAMES,
-    TRAINING_TIME,
-    Table,
-    contrast_records,
-    family_table,
-    main_table,
-    records,
-    runs_table,
-)
+from transformer_jax.report.table import STATE_NAMES, TRAINING_TIME, Table
 from transformer_jax.report.text import some, words
 from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, IDENTIFYING, LAST_STEP
 from transformer_jax.runs.metrics import duration
@@ -71,7 +61,6 @@ class Report(NamedTuple):
     scatter: figures.Curves | None
     curves: Sequence[figures.Curves]
     analyses: Sequence[Analysis]
-    samples: Sequence[SampleSentence]
     runs: Table
     facts: Mapping[str, str]
     remarks: Sequence[str]
@@ -116,7 +105,7 @@ def report_of(sweep: SweepResult) -> Report:
     main, reports = tests[0], []
     untuned, (analysed, problems) = tuning.without(sweep), analyses(sweep)
     for test in tests:
-        published, rows = literature.comparisons(sweep, test), records(sweep, test)
+        published, rows = literature.comparisons(sweep, test), table.records(sweep, test)
         notes = words("notes", test, published) if test.runs else []
         reports.append(
             TestReport(
@@ -124,9 +113,9 @@ def report_of(sweep: SweepResult) -> Report:
                 summary=summary(sweep, test),
                 notes=notes,
                 rows=rows,
-                table=main_table(sweep, test, rows),
-                families=[(family, family_table(test, family)) for family in test.families],
-                contrasts=contrast_records(test),
+                table=table.main_table(sweep, test, rows),
+                families=[(family, table.family_table(test, family)) for family in test.families],
+                contrasts=table.contrast_records(test),
                 forests=figures.forests(test),
                 literature=published,
             )
@@ -145,8 +134,7 @@ def report_of(sweep: SweepResult) -> Report:
         scatter=figures.score_against_compute(sweep, main),
         curves=figures.learning_curves(sweep),
         analyses=analysed,
-        samples=samples(sweep, main.split),
-        runs=runs_table(sweep),
+        runs=table.runs_table(sweep),
         facts=facts(sweep, tests),
         remarks=remarks(sweep, tests),
     )
@@ -184,7 +172,7 @@ def summary(sweep: SweepResult, test: TestFindings) -> list[str]:
     against = [found for found in compared if found.differences]
     facts: dict[str, object] = {"seeds": ""}
     if against:
-        mdes = {found.metric.name: found.mde(sweep.baseline) for found in against}
+        mdes = {found.metric.name: found.mde for found in against}
         counts = sorted({count for difference in against[0].differences.values() for count in difference.seeds})
         plural = "s" * (counts[-1] > 1)
         of_100 = [test.by_metric[metric.key] for metric in (BLEU, EXACT_MATCH) if metric.key in test.by_metric]

@@ -225,19 +225,13 @@ def _welch_p(scores: Scores, groups: Sequence[Sequence[int]], weights_PG: np.nda
     """Welch's t-test of each contrast, uncorrected, of the seeds of its groups alone."""
     found: list[float | None] = []
     for weights_G in weights_PG:
-        used = [
-            (weight, scores.values_R[list(group)]) for weight, group in zip(weights_G, groups, strict=True) if weight
-        ]
-        sizes = np.array([len(values) for _, values in used])
-        if sizes.min() < 2:
-            found.append(None)
-            continue
-        parts = np.array([weight**2 * values.var(ddof=1) / len(values) for weight, values in used])
-        if (variance := parts.sum()) < ROUNDING**2:
-            found.append(None)
-            continue
-        t = abs(sum(weight * values.mean() for weight, values in used)) / np.sqrt(variance)
-        found.append(float(2 * stdtr(variance**2 / (parts**2 / (sizes - 1)).sum(), -t)))
+        used = [(c, scores.values_R[list(group)]) for c, group in zip(weights_G, groups, strict=True) if c]
+        dfs = np.array([len(values) - 1 for _, values in used])
+        parts = np.array([c**2 * values.var() / max(len(values) - 1, 1) for c, values in used])
+        variance, value = parts.sum(), abs(sum(c * values.mean() for c, values in used))
+        is_known = dfs.min() > 0 and variance > ROUNDING**2
+        df = variance**2 / (parts**2 / np.maximum(dfs, 1)).sum() if is_known else 1
+        found.append(float(2 * stdtr(df, -value / variance**0.5)) if is_known else None)
     return found
 
 

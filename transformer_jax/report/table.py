@@ -124,21 +124,6 @@ PUBLISHED: tuple[tuple[str, str, Text], ...] = (
 BEST = "Bold: not significantly worse than the best mean of its column, where others are."
 VERDICTS = "Within the margin, of two one-sided tests: better, worse, equivalent (surely within it) or undecided."
 NOT_VERIFIED = "?: a published score that was not verified against its source."
-# What table.csv and contrasts.csv have of a difference.
-DIFFERENCE = (
-    "value",
-    "low",
-    "high",
-    "error",
-    "freedom",
-    "p_value",
-    "corrected_p",
-    "welch_p",
-    "detectable",
-    "seed_spread",
-    "equivalence_p",
-    "verdict",
-)
 
 
 def records(sweep: SweepResult, findings: TestFindings) -> list[dict[str, Any]]:
@@ -158,7 +143,7 @@ def records(sweep: SweepResult, findings: TestFindings) -> list[dict[str, Any]]:
         for key, compared in findings.by_metric.items():
             prefix = "log_perplexity" if compared.metric is PERPLEXITY else key
             numbers = compared.to_json().get(variant.name, {})
-            record |= {f"{prefix}_difference_{name}": numbers.get(name) for name in DIFFERENCE}
+            record |= {f"{prefix}_difference_{name}": value for name, value in numbers.items() if name != "seeds"}
         found.append(record)
     return found
 
@@ -167,7 +152,7 @@ def contrast_records(findings: TestFindings) -> list[dict[str, Any]]:
     """The rows of contrasts.csv: what is asked besides the differences from the baseline."""
     return [
         {"test": findings.split, "family": family.key, "contrast": name, "metric": metric, "role": compared.role}
-        | {key: numbers.get(key) for key in DIFFERENCE}
+        | {key: value for key, value in numbers.items() if key != "seeds"}
         for family in findings.families
         for metric, compared in findings.by_metric.items()
         for name, numbers in compared.to_json(family.key).items()

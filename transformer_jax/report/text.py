@@ -2,6 +2,7 @@
 
 import functools
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,9 +110,10 @@ def words(part: str, *facts: Any) -> list[str]:
 
 def terminal_table(table: Table, width: int) -> str:
     """The table with as many kinds of columns as the width has room for."""
+    filled = table.without_empty_columns().columns
     for kinds in (KINDS[:count] for count in range(len(KINDS), 0, -1)):
         columns = [[table.names, *(row.name for row in table.rows)]]
-        for column in table.without_empty_columns().columns:
+        for column in filled:
             if column.kind in kinds:
                 columns.append([column.title, *(f"{cell.text} {cell.detail}".strip() for cell in column.cells)])
         columns = [[visible(text) for text in column] for column in columns]
@@ -121,4 +123,6 @@ def terminal_table(table: Table, width: int) -> str:
         lines = ["  ".join(line).rstrip() for line in zip(*padded, strict=True)]
         if max(map(len, lines)) <= width:
             break
+    if hidden := [visible(column.title) for column in filled if column.kind not in kinds]:
+        lines += textwrap.wrap(f"Also in index.html: {', '.join(hidden)}.", width)
     return "\n".join(lines)
