@@ -258,7 +258,7 @@ def test_runs_by_several_versions_are_named(sweep):
     assert line in report.page and line in report.markdown and line in report.json["mixtures"][0]
     assert report.page.index(line) < report.page.index("BLEU: ")  # at the top
     # Its versions.json is of its training, its result.json of its evaluation.
-    assert report.json["mixtures"][1:] == ["base, seed 1: trained by jax 0.10.2, evaluated by jax 0.10.3."]
+    assert report.json["mixtures"][1:] == ["base, seed 1: trained with jax: 0.10.2, evaluated: 0.10.3."]
 
 
 def test_perplexities_of_texts_with_unknown_words_do_not_compare(sweep):

@@ -44,10 +44,8 @@ class Compared(NamedTuple):
     by_sentence: bool = True  # whether scores of sentences are known, so that intervals account for their choice
 
     def mean(self, variant: str) -> float | None:
-        """A variant's mean score as it is compared; of perplexities, the mean of their logarithms."""
-        if not (values := self.scores.get(variant)):
-            return None
-        return float(np.mean(np.log(values) if self.metric is PERPLEXITY else values))
+        values = self.scores.get(variant)
+        return float(np.mean(values)) if values else None
 
     @property
     def all_families(self) -> dict[str, Mapping[str, Difference]]:

@@ -191,11 +191,10 @@ def code_mixtures(sweep: SweepResult) -> list[str]:
     """That the runs were not all made by the same code; empty if they were."""
     made = []
     for run in (run for run in sweep.all_runs if run.finished):
-        trained, evaluated = {name: str(fact) for name, fact in run.versions.items()}, run.result.get("versions", {})
+        trained, evaluated = run.versions, run.result.get("versions", {})
         both = [name for name in IDENTIFYING if name in trained and name in evaluated]
-        changed = [name for name in both if trained[name] != evaluated[name]]
-        by = [", ".join(f"{name} {versions[name]}" for name in changed) for versions in (trained, evaluated)]
-        notes = [*run.notes, *([f"trained by {by[0]}, evaluated by {by[1]}"] if changed else [])]
+        changed = [f"{n}: {trained[n]}, evaluated: {evaluated[n]}" for n in both if str(trained[n]) != evaluated[n]]
+        notes = [*run.notes, *(f"trained with {change}" for change in changed)]
         made.append(Made(run.name, run.result.get("code", {}), evaluated or trained, tuple(notes)))
     return mixtures(made)
 
