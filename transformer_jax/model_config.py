@@ -84,6 +84,10 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
     attention_bias: bool = option(False, "biases in attention's projections (the paper's equations have none)")
     qk_norm: bool = option(False, "normalize each head's queries and keys (model.norm_kind), before positions act")
     attention_softcap: float | None = option(None, "scores s become cap * tanh(s / cap); none = no cap", above=0)
+    window: int | None = option(
+        None, "self-attention sees keys at most so many positions away (before and, in the encoder, after); none = all",
+        at_least=1,
+    )  # fmt: skip
     ffn_bias: bool = option(True, "biases in the feed-forward layer (the paper's equation 2 has them)")
 
     share_layers: bool = option(False, "one layer, applied N times, in each stack (Universal Transformer)")
@@ -213,6 +217,10 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
             yield self.clash("tie_embeddings", "target_vocab_size", hint="only one vocabulary can: use target or none")
         if self.pad_id >= min(self.vocab_size, self.target_vocab_size or self.vocab_size):
             yield self.clash("pad_id", "vocab_size", "target_vocab_size", hint="is outside a vocabulary")
+        act_in_attention = self.positions in ("relative", "transformer_xl", "t5", "alibi")
+        if self.window is not None and (act_in_attention or self.parts.positions or self.parts.attention):
+            hint = "a window needs the library's attention, with sinusoidal, learned, rotary or no positions"
+            yield self.clash("window", "positions", "parts.positions", "parts.attention", hint=hint)
         for name in ("mup_base_d_ff", "mup_base_d_k"):
             if self.mup_base_d_model is None and getattr(self, name) is not None:
                 yield self.clash(name, "mup_base_d_model", hint="muP needs both")
@@ -222,7 +230,7 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
             yield self.clash("num_heads", "d_model", hint=hint)
             return  # the widths of a head are unknown
         if self.positions == "rotary" and self.key_size % 2:
-            yield self.clash("positions", "key_size", hint="pairs of numbers need an even d_k")
+            yield f"positions = rotary and d_k = {self.key_size}: pairs of numbers need an even d_k"
         if self.mup_base_d_model is not None:
             try:
                 self.mup_base()

@@ -18,7 +18,7 @@ from tests.support.small_models import SOURCE, TARGET, assert_close, built, smal
 from tests.support.small_runs import Trainer, batches, experiment, trainer, worst_difference
 from transformer_jax import AttentionInputs, Transformer, causal_mask
 from transformer_jax.model import fused
-from transformer_jax.model.attention import attention_weights, weighted_values
+from transformer_jax.model.attention import attention_weights, near_mask, weighted_values
 
 EQUAL_WIDTHS = {"d_k": 8, "d_v": 8}
 CUDNN = {**EQUAL_WIDTHS, "attention_implementation": "cudnn", "dtype": "bfloat16"}
@@ -81,11 +81,16 @@ def test_values_and_gradients_equal_the_plain_ones_padding_rows_too(kernels):
 
 
 @pytest.mark.parametrize(
-    ("queries", "lengths", "causal", "groups"),
-    [(5, (5, 3, 0), True, 1), (6, (4, 6, 2), False, 2), (3, (7, 1, 0), False, 2)],
-    ids=["decoder, an empty row, multi-query", "encoder", "cross-attention"],
+    ("queries", "lengths", "causal", "groups", "window"),
+    [
+        (5, (5, 3, 0), True, 1, None),
+        (5, (5, 3, 0), True, 1, 2),
+        (6, (4, 6, 2), False, 2, None),
+        (3, (7, 1, 0), False, 2, None),
+    ],
+    ids=["decoder, an empty row, multi-query", "decoder, a window", "encoder", "cross-attention"],
 )
-def test_lengths_and_a_flag_equal_the_mask_in_value_and_gradient(kernels, queries, lengths, causal, groups):
+def test_lengths_and_a_flag_equal_the_mask_in_value_and_gradient(kernels, queries, lengths, causal, groups, window):
     """In queries at padding as well; an empty row is finite, and without a gradient it has none to give."""
     rows, keys = len(lengths), queries if causal else max(lengths)
     random = np.random.default_rng(0)
@@ -94,13 +99,16 @@ def test_lengths_and_a_flag_equal_the_mask_in_value_and_gradient(kernels, querie
     counts_B111 = np.array(lengths)[:, None, None, None] > 0
     mask = jnp.arange(keys)[None, None, None] < np.array(lengths)[:, None, None, None]
     mask = mask & causal_mask(keys) if causal else mask
+    if window is not None:
+        mask = mask & near_mask(jnp.arange(keys)[None] - jnp.arange(keys)[:, None], window, causal)[None, None]
 
     @functools.partial(jax.jit, static_argnums=0)
     def run(attention):
         value, pull_back = jax.vjp(attention, q, k, v)
         return value, *pull_back(cotangent * counts_B111)
 
-    ours = run(lambda q, k, v: fused.fused_attention("cudnn", q, k, v, lengths_B=jnp.array(lengths), is_causal=causal))
+    options = {"lengths_B": jnp.array(lengths), "is_causal": causal, "window": window}
+    ours = run(lambda q, k, v: fused.fused_attention("cudnn", q, k, v, **options))
     wanted = run(lambda q, k, v: weighted_values(attention_weights(q, k, mask), v))
     assert len(kernels) == 1 and kernels[0]["is_causal"] == causal and np.isfinite(ours[0]).all()
     for array, right in zip(ours, wanted, strict=True):

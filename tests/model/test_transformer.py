@@ -1,5 +1,8 @@
 """The promises of the whole model, for every kind of position and both norms."""
 
+import dataclasses
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +21,7 @@ from tests.support.small_models import (
     small,
 )
 from transformer_jax import Transformer, causal_mask, combine_masks, padding_mask
+from transformer_jax.model.attention import segment_mask
 from transformer_jax.model.transformer import AttentionInputs
 
 PAD = 0
@@ -112,6 +116,50 @@ def test_packed_sentences_equal_separate_ones(positions):
         packed = applied(model, variables, *pairs, inputs)
         assert_close(packed[0, :2], apart[0, :2])
         assert_close(packed[0, 2], apart[1, 0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_packed"), [({**ATTENTION, "window": 3}, True), ({"window": 8}, False)], ids=["blocks", "one block"]
+)
+def test_a_window_equals_its_mask_also_step_by_step(changes, is_packed):
+    """Values, gradients and cached decoding; 11 is no multiple of a block."""
+    length = 11
+    model, variables = built(**changes)
+    whole = Transformer(dataclasses.replace(model.config, window=None))
+    tokens = np.arange(2 * length).reshape(2, length) % 19 + 1
+    tokens[1, 8:] = PAD
+    segments = np.where(tokens == PAD, PAD, 1 + (np.arange(length) > 4))
+    inputs = AttentionInputs(source_segments=segments, target_segments=segments) if is_packed else AttentionInputs()
+    places = np.arange(length)
+    near = jnp.asarray(np.abs(places[:, None] - places) <= changes["window"])[None, None]
+    alike = segment_mask(segments, segments) if is_packed else padding_mask(tokens)
+    explicit = inputs._replace(
+        source_mask=combine_masks(near, alike), target_mask=combine_masks(near, alike, causal_mask(length))
+    )
+
+    @jax.jit
+    def compared(variables):
+        def loss(model, inputs, variables):
+            logits = model.apply(variables, tokens, tokens, inputs)
+            return jnp.sum(jnp.sin(logits) * (tokens != PAD)[..., None]), logits
+
+        def decoded(cache, token_B):
+            logits, cache = model.apply(variables, token_B[:, None], cache, padding_mask(tokens), method="step")
+            return cache, logits[:, 0]
+
+        memory = model.apply(variables, tokens, method="encode")
+        cache = model.apply(variables, memory, length, method="new_cache")
+        teacher_forced = model.apply(variables, tokens, memory, padding_mask(tokens), method="decode")
+        stepped = jnp.moveaxis(jax.lax.scan(decoded, cache, jnp.asarray(tokens.T))[1], 0, 1)
+        results = [
+            jax.value_and_grad(functools.partial(loss, model, inputs), has_aux=True)(variables)
+            for model, inputs in ((model, inputs), (whole, explicit))
+        ]
+        return *results, teacher_forced[0], stepped[0]
+
+    ours, theirs, teacher_forced, stepped = compared(variables)
+    jax.tree.map(functools.partial(assert_close, within=2e-5), ours, theirs)
+    assert_close(stepped, teacher_forced)
 
 
 def test_explicit_masks_replace_the_default_ones():

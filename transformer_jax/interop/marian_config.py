@@ -72,7 +72,7 @@ EXPORTED: dict[str, tuple[Any, ...]] = {
     "activation": ("relu", "gelu", "swish"),
     "positions": ("sinusoidal", "learned", "none"),
     **dict.fromkeys(("share_layers", "qk_norm", "scale_positions"), (False,)),
-    **dict.fromkeys(("attention_softcap", "mup_base_d_model"), (None,)),
+    **dict.fromkeys(("attention_softcap", "window", "mup_base_d_model"), (None,)),
     "parts": (PartsConfig(),),
 }
 

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 
 from transformer_jax.model import fused
 from transformer_jax.model.layers import Dropout, Linear, Rate, drops, product, xavier
-from transformer_jax.model.positions import Positions
+from transformer_jax.model.positions import Positions, relative_distances
 from transformer_jax.model.shapes import broadcasting, check_multiple, check_positive, check_shapes, check_type
 
 # Finite, so that a row in which everything is masked has a softmax, and a gradient, without NaN.
@@ -53,6 +53,11 @@ def cache_mask(filled: ArrayLike, new: int, slots: int) -> jax.Array:
     """The default mask over a cache that is about to receive new tokens, 11TL: each sees the slots up to its own."""
     slots_L, own_T = jnp.arange(slots), filled + jnp.arange(new)
     return (slots_L[None] <= own_T[:, None])[None, None]
+
+
+def near_mask(distances: jax.Array, window: int, is_causal: bool) -> jax.Array:
+    """Keys at distances (key - query) of at most `window`; if `is_causal`, none that are later."""
+    return (-window <= distances) & (distances <= (0 if is_causal else window))
 
 
 def combine_masks(*masks: ArrayLike | None) -> jax.Array | None:
@@ -201,6 +206,8 @@ class Context(flax.struct.PyTreeNode):
     - `head_mask`: a factor for each head's output, "H"; for a stack "NH", with a row per layer.
     - `lengths_B`, `is_causal`: for fused kernels, which read no mask: the keys of each row that `mask` does not hide,
       and whether it hides later ones. Without `lengths_B` a mask is computed by the plain formula.
+    - `window`: of self-attention: keys farther away than this are hidden. Without a cache, later keys (if `is_causal`)
+      and those of other segments (`segments_BT`) are then hidden as well, whether or not `mask` does so.
     - `deterministic`: False drops elements, and needs `rngs={"dropout": key}`.
     """
 
@@ -212,6 +219,8 @@ class Context(flax.struct.PyTreeNode):
     head_mask: ArrayLike | None = None
     lengths_B: ArrayLike | None = None
     is_causal: bool = flax.struct.field(default=False, pytree_node=False)
+    window: int | None = flax.struct.field(default=None, pytree_node=False)
+    segments_BT: ArrayLike | None = None
     deterministic: bool = flax.struct.field(default=True, pytree_node=False)
 
 
@@ -291,6 +300,10 @@ class MultiHeadAttention(nn.Module):
             if cache is not None:
                 if mask is None:
                     mask = cache_mask(cache["filled"], query.shape[1], cache["keys"].shape[-1])
+                if context.window is not None:
+                    distances_BTS = relative_distances(*_positions(context, query, key_value))
+                    mask = mask & near_mask(distances_BTS, context.window, context.is_causal)[:, None]
+                    context = context.replace(window=None)
                 cache = _append(cache, k_BSHK, v_BSHV)
         if cache is not None:
             k_BSHK, v_BSHV = (jnp.moveaxis(cache[name], -1, 1) for name in ("keys", "values"))
@@ -314,17 +327,59 @@ class MultiHeadAttention(nn.Module):
         if not (are_shown or encoding.moves_values or (drops(self.dropout) and not context.deterministic)):
             inputs = q_BTHK, k_BSHK, v_BSHV
             if self.implementation != "plain" and self.softcap is None and not self.is_initializing():
-                described: Any = mask, bias, self.scale, context.lengths_B, context.is_causal
+                described: Any = mask, bias, self.scale, context.lengths_B, context.is_causal, context.window
                 heads_BTHV = fused.fused_attention(self.implementation, *inputs, *described)
                 if heads_BTHV is not None:
                     return heads_BTHV
-            return _attended(inputs, mask, bias, self.scale, self.softcap)
+            if context.window is None:
+                return _attended(inputs, mask, bias, self.scale, self.softcap)
+        if context.window is not None:
+            # Memory is then linear in the length; weights that are shown are all in one array.
+            in_blocks = q_BTHK.shape[1] > 2 * context.window and not are_shown
+            return self._attend_near(q_BTHK, k_BSHK, v_BSHV, context, context.window if in_blocks else None)
         weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, self.scale, self.softcap)
         if are_shown:
             self.sow("intermediates", "weights", weights_BHTS)
         weights_BHTS = self.drop(weights_BHTS, context.deterministic)
         heads_BTHV = weighted_values(weights_BHTS, v_BSHV)
         return heads_BTHV + encoding.moved_values(weights_BHTS, *positions) if encoding.moves_values else heads_BTHV
+
+    def _attend_near(
+        self, q_BTHK: jax.Array, k_BTHK: jax.Array, v_BTHV: jax.Array, context: Context, block: int | None
+    ) -> jax.Array:
+        """Attention to a window of keys: each block of queries is a row of its own, with the keys near them."""
+        (batch, length), window = q_BTHK.shape[:2], context.window or 0
+        size, before, after = (length, 0, 0) if block is None else (block, window, 0 if context.is_causal else window)
+        count, around = -(-length // size), before + size + after
+
+        def blocks(x: jax.Array, before: int, around: int) -> jax.Array:
+            """The rows of x in blocks, each with those before and after it."""
+            room = ((0, 0), (before, count * size + around - before - size - length), (0, 0), (0, 0))
+            padded = jnp.pad(x, room)
+            parts = [padded[:, start : start + count * size] for start in range(0, around, size)]
+            parts = [part.reshape(batch, count, size, *x.shape[2:]) for part in parts]
+            return jnp.concatenate(parts, axis=2).reshape(batch * count, around, *x.shape[2:])
+
+        queries_NT = jnp.arange(count * size).reshape(count, size)
+        keys_NS = size * jnp.arange(count)[:, None] - before + jnp.arange(around)[None]
+        allowed_NTS = near_mask(keys_NS[:, None] - queries_NT[:, :, None], window, context.is_causal)
+        allowed_NTS &= ((keys_NS >= 0) & (keys_NS < length))[:, None]
+        mask_BNHTS = allowed_NTS[None, :, None]
+        if context.mask is not None:  # where an axis has size 1, its one entry is that of all
+            mask = jnp.asarray(context.mask)
+            rows_NT1 = queries_NT[:, :, None] if mask.shape[2] > 1 else jnp.zeros((1, 1, 1), int)
+            columns_N1S = keys_NS[:, None] if mask.shape[3] > 1 else jnp.zeros((1, 1, 1), int)
+            mask_BNHTS = mask_BNHTS & jnp.moveaxis(mask[:, :, rows_NT1, columns_N1S], 1, 2)
+        if context.segments_BT is not None:
+            segments_BT = jnp.asarray(context.segments_BT)
+            same_BNTS = segments_BT[:, queries_NT][..., None] == segments_BT[:, keys_NS][:, :, None]
+            mask_BNHTS = mask_BNHTS & same_BNTS[:, :, None]
+        mask_BNHTS = jnp.broadcast_to(mask_BNHTS, (batch, count, *mask_BNHTS.shape[2:]))
+        mask_BHTS = mask_BNHTS.reshape(-1, *mask_BNHTS.shape[2:])
+        keys_values = (blocks(x, before, around) for x in (k_BTHK, v_BTHV))
+        context = context.replace(window=None, mask=mask_BHTS, lengths_B=None)
+        heads_BTHV = self.attend(blocks(q_BTHK, 0, size), *keys_values, context)
+        return heads_BTHV.reshape(batch, count * size, *heads_BTHV.shape[2:])[:, :length]
 
     # The projected heads before positions act, BTHK, BSGK and BSGV: a variant may override these as well.
     def queries(self, query: jax.Array) -> jax.Array:

@@ -67,17 +67,24 @@ def fused_attention(
     scale: float | None = None,
     lengths_B: Any = None,
     is_causal: bool = False,
+    window: int | None = None,
 ) -> jax.Array | None:
     """Equation 1 without its weights, or None where cuDNN, which reads lengths and a flag, cannot compute it.
+
+    Of windows it has kernels for causal ones; JAX's formula would need a whole matrix of weights.
 
     By cuDNN a row without tokens attends to its first key, where the plain formula has zeros: no loss depends on it.
     """
     attend: Any = functools.partial(jax.nn.dot_product_attention, q_BTHK, k_BSHK, v_BSHV, scale=scale)
     output_BTHV: jax.Array
+    if window is not None and not (implementation == "cudnn" and is_causal):
+        return None
     if implementation == "cudnn":
         if bias is not None or (mask is not None and lengths_B is None):
             return None
         options: dict[str, Any] = {"is_causal": is_causal, "implementation": CUDNN}
+        if window is not None:
+            options["local_window_size"] = window, 0
         if lengths_B is not None:
             # Under `vmap` the kernel needs lengths for the rows of each member, also where these share a batch.
             lengths_B = jnp.where(q_BTHK[:, 0, 0, 0] == 0, lengths_B, lengths_B)
@@ -125,7 +132,10 @@ def _tried(implementation: str, config: ModelConfig) -> list[jax.Array]:
         jax.random.normal(jax.random.key(i), (2, 16, count, config.key_size), config.dtype)
         for i, count in enumerate((heads, config.key_value_heads, config.key_value_heads, heads))
     )
-    attend: Any = functools.partial(fused_attention, implementation, mask=mask_B1TS, lengths_B=lengths_B)
-    attend = functools.partial(attend, scale=config.score_scale, is_causal=True)
+    options: dict[str, Any] = {"scale": config.score_scale, "lengths_B": lengths_B, "is_causal": True}
+    if config.window is not None:
+        mask_B1TS &= (places[:, None] - places[None] <= 4)[None, None]
+        options["window"] = 4 if implementation == "cudnn" else None
+    attend: Any = functools.partial(fused_attention, implementation, mask=mask_B1TS, **options)
     output, pull_back = jax.vjp(jax.jit(attend), q, k, v)
     return [output, *pull_back(weights)]

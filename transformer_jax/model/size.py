@@ -52,19 +52,22 @@ def forward_flops(config: ModelConfig, source_length: int, target_length: int) -
     widths, remembered = (heads * (c.key_size + c.value_size) for heads in (c.num_heads, c.key_value_heads))
     feed_forward = (6 if c.is_gated else 4) * c.d_model * c.inner_width
 
-    def self_attention(length: int) -> int:
+    def self_attention(length: int, sides: int) -> int:
+        is_in_blocks = c.window is not None and length > 2 * c.window
+        keys = (1 + sides) * c.window if is_in_blocks else length
         distances = {
             "relative": DISTANCES * (widths + c.num_heads * length),
             "transformer_xl": c.num_heads * c.d_model * (c.key_size + length),
         }.get(c.positions, 0)
-        return 2 * (c.d_model * (widths + remembered) + length * widths + distances)
+        return 2 * (c.d_model * (widths + remembered) + keys * widths + distances)
 
     remembering = 2 * c.d_model * remembered
     cross_attention = 2 * c.d_model * widths + 2 * source_length * widths
     logits = 2 * c.d_model * (c.target_vocab_size or c.vocab_size)
     return Flops(
-        c.num_encoder_layers * (self_attention(source_length) + feed_forward) + c.num_decoder_layers * remembering,
-        c.num_decoder_layers * (self_attention(target_length) + cross_attention + feed_forward) + logits,
+        c.num_encoder_layers * (self_attention(source_length, sides=2) + feed_forward)
+        + c.num_decoder_layers * remembering,
+        c.num_decoder_layers * (self_attention(target_length, sides=1) + cross_attention + feed_forward) + logits,
     )
 
 

@@ -156,16 +156,20 @@ class Transformer(nn.Module):
         self, tokens_BT: ArrayLike, mask: Any, segments_BT: Any, positions_BT: Any, is_causal: bool, **fields: Any
     ) -> Context:
         """The context of a stack's self-attention; None is the default mask, and positions are counted."""
-        lengths_B = None
         if segments_BT is not None:
             check_shapes(tokens_BL=tokens_BT, segments_BL=segments_BT)
             positions_BT = _counted_in_segments(segments_BT) if positions_BT is None else positions_BT
-        if mask is None:
+        context = Context(mask, positions_BT=positions_BT, window=self.config.window, **fields)
+        if mask is not None:
+            return context
+        mask = padding_mask(tokens_BT, self.config.pad_id)
+        if self.config.window is None:  # with a window attention hides these: here they would be quadratic in length
             of_later = causal_mask(jnp.shape(tokens_BT)[1]) if is_causal else None
             of_segments = None if segments_BT is None else segment_mask(segments_BT, segments_BT)
-            mask = combine_masks(of_later, padding_mask(tokens_BT, self.config.pad_id), of_segments)
-            lengths_B = self._lengths(tokens_BT) if segments_BT is None else None
-        return Context(mask, positions_BT=positions_BT, lengths_B=lengths_B, is_causal=is_causal, **fields)
+            mask = combine_masks(of_later, mask, of_segments)
+        lengths_B = self._lengths(tokens_BT) if segments_BT is None else None
+        default: Context = context.replace(mask=mask, lengths_B=lengths_B, is_causal=is_causal, segments_BT=segments_BT)
+        return default
 
     def _checked(self, head_masks: HeadMasks | None) -> HeadMasks:
         """A mask of another name or shape would have no effect, or one on other heads."""
@@ -201,7 +205,8 @@ class Transformer(nn.Module):
         - `positions_BT`, `key_positions`: of the tokens, and of all slots; by default slot l is at position l.
         """
         check_ids("tokens", tokens_BT, self._target_size)
-        context = Context(mask, positions_BT=positions_BT, key_positions_BS=key_positions)
+        window = self.config.window
+        context = Context(mask, positions_BT=positions_BT, key_positions_BS=key_positions, window=window)
         cross_context = Context(_known(memory_mask))
         decoded: Any = self.decoder(self._target_embedding(tokens_BT), None, context, cross_context, cache)
         return decoded
