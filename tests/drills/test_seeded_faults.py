@@ -182,7 +182,7 @@ FAULTS = [
     ),
     Fault(
         "the GNMT penalty is off by one",
-        "search/length_penalty.py",
+        "search/rules.py",
         "((5 + n) / 6)",
         "((6 + n) / 6)",
         "search/test_beam.py",

@@ -28,9 +28,8 @@ from tests.support.searches import (
     tables_of,
     targets_of,
 )
-from transformer_jax.search.beam import beam_search, repeat_beams
+from transformer_jax.search.beam import beam_search
 from transformer_jax.search.sampling import greedy_search, sample_search
-from transformer_jax.search.stages import Stage
 
 
 def test_each_sentence_has_its_own_shortest_and_longest_length():
@@ -172,27 +171,15 @@ def test_padding_may_be_the_end(search):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("search", [greedy_search, sample_search, beam_search])
-def test_a_search_goes_on_after_a_prompt_that_is_no_part_of_the_score(search):
-    """The cache holds the prompt but for its last token, whose logits are the first."""
-    tables, prompt = tables_of(21), (A, B)
-    own = {"beam_size": 3, "n_best": 3} if search is beam_search else {}
-    keys = (jax.random.key(3),) if search is sample_search else ()
-    rules = {"batch_size": 16, "max_length": LENGTH - 2, "tail": 2, "stages": (Stage(3, lambda cache: cache),)}
-
-    @jax.jit
-    def after_prompt():
-        cache = start(tables)
-        for token in (BOS, *prompt):
-            logits_BV, cache = step(jnp.full(16, token), cache)
-        cache = repeat_beams({"node_R": cache["node_R"]}, own.get("beam_size", 1)) | {"table_BNV": cache["table_BNV"]}
-        return searched(search, step, cache, *keys, first_logits=logits_BV, **rules, **own)
-
-    found = after_prompt()
-    for sentence, table in enumerate(tables):
-        for rank, target in enumerate(targets_of(found, sentence)):
-            expected = log_probability(table, (*prompt, *target)) - log_probability(table, prompt)
-            np.testing.assert_allclose(found.log_probabilities_BN[sentence, rank], expected, atol=1e-5)
+def test_the_exponent_of_the_penalty_may_be_traced():
+    tables = tables_of(20)
+    traced = jax.jit(lambda alpha: searched(beam_search, step, start(tables, 4), batch_size=16, n_best=4, alpha=alpha))
+    for alpha in (0.6, -0.7):
+        found, known = traced(alpha), beam(tables, n_best=4, alpha=alpha)
+        np.testing.assert_array_equal(found.tokens_BNT, known.tokens_BNT)
+        np.testing.assert_allclose(found.scores_BN, known.scores_BN, rtol=1e-6)
+    assert traced._cache_size() == 1
+    assert np.isnan(traced(np.nan).scores_BN).all()
 
 
 # What is refused.
@@ -212,7 +199,6 @@ def test_a_search_goes_on_after_a_prompt_that_is_no_part_of_the_score(search):
     (sample_search, {"top_p": 1.5}, "top_p"),
     (sample_search, {"keys": jax.random.split(jax.random.key(0), 3)}, "keys"),
     *((greedy_search, {name: VOCABULARY}, name) for name in IDS),
-    (greedy_search, {"first_logits": np.zeros((3, VOCABULARY))}, "logits"),
 ])  # fmt: skip
 def test_bad_arguments_are_named(search, options, name):
     options = {"batch_size": 2, **({"keys": jax.random.key(0)} if search is sample_search else {}), **options}

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.typing import ArrayLike
 
 from transformer_jax.search.rules import SPECIAL_TOKENS, SearchResult, SearchRules, Step
 from transformer_jax.search.sampling import greedy_search
@@ -37,7 +36,6 @@ def beam_search(
     n_best: int = 1,
     *,
     reorder: Reorder,
-    first_logits: ArrayLike | None = None,
 ) -> SearchResult:
     """Keeps the K most probable unfinished targets of each sentence; returns the N finished ones of highest score.
 
@@ -48,13 +46,12 @@ def beam_search(
     `reorder=gather_beams` for a cache whose arrays all have rows first, and for another layout say where its rows are:
     `reorder=functools.partial(gather_beams, axes={"layers": 1, "constants": None})`.
 
-    `first_logits` begin a search after a prompt, as in `greedy_search`; [batch_size, vocabulary] here as well.
     A beam of one is greedy search: the one target ends as soon as `<eos>` is its most probable token.
     """
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"n_best is {n_best}: must be between 1 and beam_size, which is {beam_size}")
     if beam_size == 1:
-        return greedy_search(step, cache, rules, first_logits=first_logits)
+        return greedy_search(step, cache, rules)
     penalties_T = rules.penalties_T()
 
     def is_live(beam: Beam) -> Array:
@@ -68,8 +65,6 @@ def beam_search(
         return beam, reorder(cache, parents_BK)
 
     beam = _first_beam(rules, beam_size, n_best)
-    if first_logits is not None:  # all rows of a sentence have the same cache: none needs to be reordered
-        beam, _ = _extended(beam, jnp.repeat(jnp.asarray(first_logits), beam_size, axis=0), rules, penalties_T)
     beam = run_stages(beam, cache, rules.division.anywhere(is_live), advance, rules.stages, rules.tail)
     return beam.found.without_scores(beam.had_nan_B | jnp.any(jnp.isnan(penalties_T)))
 

@@ -17,11 +17,17 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from transformer_jax.search.length_penalty import length_penalty
 from transformer_jax.search.stages import Cache, Stage
 
 FREE, UNENDED = -1, -2  # at this position no token is forced, and, if UNENDED, <eos> is forbidden
 SPECIAL_TOKENS = 3  # <pad>, <bos> and <eos>: the only tokens that `SearchRules.allows` may forbid
+
+# A target of n generated tokens, <eos> included, scores log P / penalty(n).
+LENGTH_PENALTIES: dict[str, Callable[[Any, Any], Any]] = {
+    "gnmt": lambda n, alpha: ((5 + n) / 6) ** alpha,  # Wu et al. 2016, equation 14; the paper's, with alpha 0.6
+    "average": lambda n, alpha: n**alpha,  # alpha 1: the mean log-probability of a token
+    "none": lambda n, alpha: np.ones_like(n),
+}
 
 
 class Step(Protocol):
@@ -33,7 +39,7 @@ class Step(Protocol):
     - `logits_RV` predict the token that follows, unnormalized. -inf forbids a token. With a NaN in its logits, a
       sentence has the score NaN and is not finished.
     - `cache` is any pytree of arrays. The returned one has the same structure, shapes and types.
-    - It is called `max_length` times at most (one time less with `first_logits`): the cache needs room for that.
+    - It is called `max_length` times at most: the cache needs room for that.
     - It is pure: traced once, in a `lax.while_loop`.
     """
 
@@ -163,8 +169,15 @@ class SearchRules:
         return ~(is_special | (is_eos & (forced == UNENDED)))
 
     def penalties_T(self) -> Array:
-        """The length penalties of 1, 2, ... `max_length` generated tokens: entry n - 1 belongs to n tokens."""
-        return length_penalty(self.length_penalty, self.alpha, np.arange(1, self.max_length + 1))
+        """The length penalties of 1, 2, ... `max_length` generated tokens: entry n - 1 belongs to n tokens.
+
+        They are monotone, as the bound of beam search needs it, although powers in float32 are rounded.
+        """
+        lengths = np.arange(1, self.max_length + 1, dtype=np.float64)
+        penalties = jnp.asarray(LENGTH_PENALTIES[self.length_penalty](lengths, self.alpha), jnp.float32)
+        if isinstance(self.alpha, Array):
+            penalties = jnp.where(self.alpha > 0, lax.cummax(penalties), lax.cummin(penalties))
+        return penalties
 
 
 def is_known(value: Any) -> bool:

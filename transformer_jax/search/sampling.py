@@ -15,21 +15,15 @@ from transformer_jax.search.stages import Cache, run_stages
 from transformer_jax.search.vocabulary import RULED_OUT, is_possible, largest_entries, log_probabilities
 
 
-def greedy_search(
-    step: Step, cache: Cache, rules: SearchRules, *, first_logits: ArrayLike | None = None
-) -> SearchResult:
-    """Takes the most probable token at every position until it is `<eos>`; of equals, the lowest id.
-
-    `first_logits`, [batch_size, vocabulary], are those after a prompt that the cache already holds: the search begins
-    with them instead of a step on `<bos>`. The prompt is no part of a target, its length or its score.
-    """
+def greedy_search(step: Step, cache: Cache, rules: SearchRules) -> SearchResult:
+    """Takes the most probable token at every position until it is `<eos>`; of equals, the lowest id."""
 
     def choose(logits_BV: Array, rollout: Rollout) -> Array:
         best_BC = largest_entries(logits_BV, 1 + SPECIAL_TOKENS, rules.division.vocabulary)[1]
         first_allowed_B1 = jnp.argmax(rules.allows(best_BC, rollout.forced_B1), axis=1, keepdims=True)
         return jnp.take_along_axis(best_BC, first_allowed_B1, axis=1)[:, 0]
 
-    return roll_out(step, cache, rules, choose, first_logits)
+    return roll_out(step, cache, rules, choose)
 
 
 def sample_search(
@@ -40,8 +34,6 @@ def sample_search(
     temperature: ArrayLike = 1.0,
     top_k: int | None = None,
     top_p: ArrayLike = 1.0,
-    *,
-    first_logits: ArrayLike | None = None,
 ) -> SearchResult:
     """Draws every token from softmax(logits / temperature), cut to the `top_k` best and then to the nucleus `top_p`.
 
@@ -49,7 +41,7 @@ def sample_search(
     b has `fold_in(key, b)`. With keys made of numbers in a corpus it does not matter which batch a sentence is in.
 
     `temperature` and `top_p` are numbers or arrays with one for each sentence, and may be traced. A traced one that is
-    out of range makes the score NaN. `first_logits` begin a search after a prompt, as in `greedy_search`.
+    out of range makes the score NaN.
     """
     size, axis = rules.batch_size, rules.division.vocabulary
     heat: Any = temperature
@@ -86,7 +78,7 @@ def sample_search(
         drawn_B = jax.vmap(jax.random.categorical)(keys_now_B, nucleus_BC)
         return jnp.take_along_axis(tokens_BC, drawn_B[:, None], axis=1)[:, 0]
 
-    found = roll_out(step, cache, rules, choose, first_logits, (keys_B, heat_B, mass_B))
+    found = roll_out(step, cache, rules, choose, (keys_B, heat_B, mass_B))
     return found.without_scores(~is_valid_B)
 
 
@@ -112,7 +104,6 @@ def roll_out(
     cache: Cache,
     rules: SearchRules,
     choose: Callable[[Array, Rollout], Array],
-    first_logits: ArrayLike | None,
     draws: Any = None,
 ) -> SearchResult:
     """Appends what `choose(logits_BV, rollout)` returns until every sentence has ended."""
@@ -127,27 +118,23 @@ def roll_out(
         draws=draws,
     )
 
-    def append(rollout: Rollout, logits_BV: ArrayLike) -> Rollout:
+    def advance(carry: tuple[Rollout, Cache]) -> tuple[Rollout, Cache]:
+        rollout, cache = carry
+        logits_BV, cache = step(rollout.last_B, cache)
         logits_BV = rules.check_logits(logits_BV, rollout.last_B.size)
         ended_B, forced_B = rollout.ended_B, rollout.forced_B1[:, 0]
         chosen_B = jnp.where(forced_B < 0, choose(logits_BV, rollout).astype(jnp.int32), forced_B)
         gained_B = log_probabilities(logits_BV, chosen_B[:, None], rules.division.vocabulary)[:, 0]
         chosen_B = jnp.where(ended_B, rules.pad_id, chosen_B)
-        return rollout._replace(
+        appended = rollout._replace(
             position=rollout.position + 1,
             last_B=chosen_B,
             ended_B=ended_B | (chosen_B == rules.eos_id),
             tokens_BT=rollout.tokens_BT.at[:, rollout.position].set(chosen_B),
             log_probabilities_B=rollout.log_probabilities_B + jnp.where(ended_B, 0.0, gained_B),
         )
+        return appended, cache
 
-    def advance(carry: tuple[Rollout, Cache]) -> tuple[Rollout, Cache]:
-        rollout, cache = carry
-        logits_BV, cache = step(rollout.last_B, cache)
-        return append(rollout, logits_BV), cache
-
-    if first_logits is not None:
-        rollout = append(rollout, first_logits)
     is_live = rules.division.anywhere(lambda rollout: ~rollout.ended_B)
     rollout = run_stages(rollout, cache, is_live, advance, rules.stages, rules.tail)
     lengths_B = jnp.argmax(rollout.tokens_BT == rules.eos_id, axis=1).astype(jnp.int32) + 1

@@ -61,29 +61,22 @@ def run_stages(
 
     batch_size = is_live(search).size
 
-    def finish_some(carry: tuple[S, Array]) -> tuple[S, Array]:
-        search_all, waiting_B = carry
-        chosen_C = jnp.argsort(~waiting_B, stable=True)[:tail]  # those that wait, filled up with any others
-        is_waiting_C = waiting_B[chosen_C]
-        some, some_cache = _rows_of((search, cache), chosen_C, batch_size)
-        some, _ = advanced(some, grow(some_cache), is_live=lambda some: is_live(some) & is_waiting_C)
-        target_C = jnp.where(is_waiting_C, chosen_C, batch_size)  # the others are finished: nothing to write back
-        return _write_back(search_all, some, target_C), waiting_B.at[chosen_C].set(False)
-
-    return lax.while_loop(lambda carry: jnp.any(carry[1]), finish_some, (search, is_live(search)))[0]
-
-
-def _rows_of(tree: Any, chosen_C: Array, batch_size: int) -> Any:
-    """The chosen sentences of every leaf that has an axis, whether a sentence has one row or several."""
-
-    def rows(leaf: Array) -> Array:
+    def rows(leaf: Array, chosen_C: Array) -> Array:
+        """The chosen sentences of a leaf that has an axis, whether a sentence has one row or several."""
         if leaf.ndim == 0:
             return leaf
         return leaf.reshape(batch_size, -1, *leaf.shape[1:])[chosen_C].reshape(-1, *leaf.shape[1:])
 
-    return jax.tree.map(rows, tree)
+    def finish_some(carry: tuple[S, Array]) -> tuple[S, Array]:
+        search_all, waiting_B = carry
+        chosen_C = jnp.argsort(~waiting_B, stable=True)[:tail]  # those that wait, filled up with any others
+        is_waiting_C = waiting_B[chosen_C]
+        some, some_cache = jax.tree.map(lambda leaf: rows(leaf, chosen_C), (search, cache))
+        some, _ = advanced(some, grow(some_cache), is_live=lambda some: is_live(some) & is_waiting_C)
+        target_C = jnp.where(is_waiting_C, chosen_C, batch_size)  # the others are finished: nothing to write back
+        search_all = jax.tree.map(
+            lambda old, new: old.at[target_C].set(new, mode="drop") if old.ndim else old, search_all, some
+        )
+        return search_all, waiting_B.at[chosen_C].set(False)
 
-
-def _write_back(search: S, some: S, target_C: Array) -> S:
-    """`search` with the rows of `some` at these sentences; leaves without an axis stay."""
-    return jax.tree.map(lambda old, new: old.at[target_C].set(new, mode="drop") if old.ndim else old, search, some)
+    return lax.while_loop(lambda carry: jnp.any(carry[1]), finish_some, (search, is_live(search)))[0]
