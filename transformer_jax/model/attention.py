@@ -376,9 +376,9 @@ class MultiHeadAttention(nn.Module):
             mask_BNHTS = mask_BNHTS & same_BNTS[:, :, None]
         mask_BNHTS = jnp.broadcast_to(mask_BNHTS, (batch, count, *mask_BNHTS.shape[2:]))
         mask_BHTS = mask_BNHTS.reshape(-1, *mask_BNHTS.shape[2:])
-        keys_values = (blocks(x, before, around) for x in (k_BTHK, v_BTHV))
         context = context.replace(window=None, mask=mask_BHTS, lengths_B=None)
-        heads_BTHV = self.attend(blocks(q_BTHK, 0, size), *keys_values, context)
+        keys, values = blocks(k_BTHK, before, around), blocks(v_BTHV, before, around)
+        heads_BTHV = self.attend(blocks(q_BTHK, 0, size), keys, values, context)
         return heads_BTHV.reshape(batch, count * size, *heads_BTHV.shape[2:])[:, :length]
 
     # The projected heads before positions act, BTHK, BSGK and BSGV: a variant may override these as well.

@@ -53,8 +53,8 @@ def forward_flops(config: ModelConfig, source_length: int, target_length: int) -
     feed_forward = (6 if c.is_gated else 4) * c.d_model * c.inner_width
 
     def self_attention(length: int, sides: int) -> int:
-        is_in_blocks = c.window is not None and length > 2 * c.window
-        keys = (1 + sides) * c.window if is_in_blocks else length
+        in_blocks = c.window is not None and length > 2 * c.window
+        keys = (1 + sides) * (c.window or 0) if in_blocks else length
         distances = {
             "relative": DISTANCES * (widths + c.num_heads * length),
             "transformer_xl": c.num_heads * c.d_model * (c.key_size + length),
