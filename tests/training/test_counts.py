@@ -48,7 +48,7 @@ class Devices:
         sums = dataclasses.replace(sums, steps=state.sums.steps + finite.astype(np.int32))
         state = dataclasses.replace(state, step=state.step + 1, updates=state.updates + finite, sums=sums)
         state = dataclasses.replace(state, bad_in_a_row=np.where(finite, 0, state.bad_in_a_row + 1))
-        return state, StepMetrics(np.ones(self.shape, np.float32), state.bad_in_a_row)
+        return state, StepMetrics(np.ones(self.shape, np.float32), state.updates, state.bad_in_a_row)
 
     def fetch(self, values):
         if not self.shape:
@@ -112,7 +112,8 @@ def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, during_val
         compilations="",
     )
     runs = [
-        Recorder(config, lambda step: 0.1, RunFolder(tmp_path / str(number)), setup) for number in range(len(skipped))
+        Recorder(config, lambda updates: 0.1 * (updates + 1), RunFolder(tmp_path / str(number)), setup)
+        for number in range(len(skipped))
     ]
     for each in runs:
         each.metrics, each.checkpoints = Lines(), Saved()
@@ -160,7 +161,7 @@ def test_the_devices_are_asked_seldom(tmp_path, monkeypatch):
 def test_too_many_steps_without_a_finite_gradient_end_a_run(tmp_path):
     (recorder,) = run(tmp_path, [10] * 30, [(0, 1, *range(4, 30))], max_bad_steps=5)
     assert recorder.ending.diverged
-    assert "5 steps in a row, up to step 9 (learning rate 0.1)" in recorder.ending.why
+    assert "5 steps in a row, up to step 9 (learning rate 0.3)" in recorder.ending.why  # after two updates
     assert not recorder.checkpoints.saved
 
 

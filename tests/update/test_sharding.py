@@ -14,14 +14,23 @@ from jax.sharding import AxisType, PartitionSpec
 
 from tests.support.hlo import Configuration, collectives
 from tests.support.small_models import small
-from tests.support.small_runs import Trainer, batches, experiment, params_of, trainer, worst_difference
+from tests.support.small_runs import (
+    Trainer,
+    batch_of,
+    batches,
+    experiment,
+    params_of,
+    sentences,
+    trainer,
+    worst_difference,
+)
 from transformer_jax import Transformer
 from transformer_jax.config import MeshConfig, PartsConfig
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.model.layers import FeedForward
 from transformer_jax.model.positions import ENCODINGS
-from transformer_jax.update import sharding
-from transformer_jax.update.step import sum_over_devices
+from transformer_jax.model.transformer import abstract_params
+from transformer_jax.update import sharding, step
 
 # Three updates in float32, summed in another order.
 WITHIN = 5e-5
@@ -237,16 +246,17 @@ def test_keys_and_values_whose_heads_tensor_does_not_divide_are_replicated():
 
 
 @pytest.mark.parametrize("tensor", [1, 2])
-def test_kernels_that_xla_cannot_partition_see_no_axis_unless_tensor_divides(tensor):
+def test_kernels_that_xla_cannot_partition_see_no_axis_unless_tensor_divides(tensor, monkeypatch):
     """cuDNN's attention compiles for several GPUs only where every axis of the mesh is manual."""
-    mesh = sharding.make_mesh(MeshConfig(data=8 // tensor, tensor=tensor))
-    axes = []
+    config, axes = experiment(mesh__fsdp=2, mesh__tensor=tensor), []
 
-    def gradient(params, rows, key):
+    def gradient(config, mesh, params, *_):
         axes.append(jax.sharding.get_abstract_mesh().manual_axes)
-        return rows.sum(), params
+        return params, np.ones(())
 
-    jax.eval_shape(functools.partial(sum_over_devices, gradient, mesh), 0.0, np.ones((8, 1)), jax.random.key(0))
+    monkeypatch.setattr(step, "rows_gradient", gradient)
+    of_batch = functools.partial(step.batch_gradient, config, sharding.make_mesh(config.mesh))
+    jax.eval_shape(of_batch, abstract_params(config.model), batch_of(sentences(8)), jax.random.key(0))
     assert set(axes[0]) == {"data", "fsdp", *(["tensor"] if tensor == 1 else [])}
 
 

@@ -292,7 +292,7 @@ class Trainer:
                 if metrics.bad_in_a_row >= self.train_config.max_bad_steps and not run.diverged:
                     run.diverged = (
                         f"the gradient was not finite in {metrics.bad_in_a_row} steps in a row, up to step {step:,} "
-                        f"(learning rate {float(run.schedule(step - metrics.bad_in_a_row)):.3g}): a lower "
+                        f"(learning rate {float(run.schedule(metrics.updates)):.3g}): a lower "
                         "optimizer.learning_rate, more warmup, or optimizer.clip_norm may help"
                     )
                     if len(self.runs) > 1:

@@ -7,6 +7,7 @@ import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jax.typing import ArrayLike
 
 from transformer_jax.config import TrainConfig
@@ -46,8 +47,9 @@ class LogitLimits(NamedTuple):
     computed: int | None = None
 
     @classmethod
-    def on(cls, device_kind: str) -> "LogitLimits":
-        return cls(computed=256 * 37_000) if device_kind in ("TPU v5 lite", "TPU v6 lite") else cls()
+    def on(cls, mesh: Mesh) -> "LogitLimits":
+        kind = mesh.devices.flat[0].device_kind
+        return cls(computed=256 * 37_000) if kind in ("TPU v5 lite", "TPU v6 lite") else cls()
 
 
 LIMITS = LogitLimits()

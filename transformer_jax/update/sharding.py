@@ -5,6 +5,7 @@
 - `tensor`: devices that share each matrix product: heads, inner width and vocabulary are sharded.
 """
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from jax.experimental.mesh_utils import create_device_mesh
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from transformer_jax.config import ExperimentConfig, MeshConfig
+from transformer_jax.config import MeshConfig
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.model_config import ModelConfig
 
@@ -132,17 +133,35 @@ def _spec(name: str, shape: tuple[int, ...], mesh: Mesh, replicate: Sequence[str
     return None
 
 
-def gathered(params: Any, config: ExperimentConfig, mesh: Mesh) -> Any:
-    """With `fsdp`, the parameters gathered from their shards; their gradients are summed and scattered.
+def along(axis: str, shardings: Any) -> Any:
+    """How one axis alone divides each array, as PartitionSpecs."""
 
-    Left to itself XLA may shard activations like the parameters instead.
-    """
-    if mesh.shape["fsdp"] == 1:
-        return params
-    shards = state_shardings({"params": params}, mesh, config.model, config.mesh.replicate)["params"]
+    def alone(sharding: NamedSharding) -> PartitionSpec:
+        divides = sharding.mesh.shape[axis] > 1
+        return PartitionSpec(*(axis if name == axis and divides else None for name in sharding.spec))
 
-    def without_fsdp(sharding: NamedSharding) -> NamedSharding:
-        return NamedSharding(mesh, PartitionSpec(*(None if axis == "fsdp" else axis for axis in sharding.spec)))
+    return jax.tree.map(alone, shardings)
 
-    params = jax.lax.with_sharding_constraint(params, shards)  # of the gradients, in the backward pass
-    return jax.lax.with_sharding_constraint(params, jax.tree.map(without_fsdp, shards))
+
+def gathered(params: Any, shardings: Any) -> Any:
+    """Inside a `shard_map`, the parameters whole along `fsdp`. The derivative sums gradients and scatters them."""
+
+    def gather(array: jax.Array, sharding: NamedSharding) -> jax.Array:
+        fsdp, tensor = along("fsdp", sharding), along("tensor", sharding)
+        if "fsdp" not in fsdp:
+            return array
+        whole = functools.partial(jax.lax.all_gather, axis_name="fsdp", axis=fsdp.index("fsdp"), tiled=True)
+        if "tensor" in tensor:  # XLA would gather along `tensor`, too
+            whole = jax.shard_map(whole, axis_names={"tensor"}, in_specs=tensor, out_specs=tensor, check_vma=False)
+        return whole(array)
+
+    return jax.tree.map(gather, params, shardings)
+
+
+def summed(gradient: Any, shardings: Any) -> Any:
+    """The sum over all devices; along `fsdp` what was gathered is summed already."""
+    return jax.tree.map(
+        lambda array, spec: jax.lax.psum(array, "data" if "fsdp" in spec else BATCH_AXES),
+        gradient,
+        along("fsdp", shardings),
+    )

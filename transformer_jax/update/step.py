@@ -97,6 +97,7 @@ class StepMetrics(NamedTuple):
     """What the loop reads of each step, a few steps later."""
 
     loss: jax.Array
+    updates: jax.Array
     bad_in_a_row: jax.Array
 
 
@@ -140,7 +141,7 @@ def resolve(config: ExperimentConfig, mesh: Mesh, is_training: bool) -> Experime
     """The config of programs for this mesh: custom code is loaded, so tracing reads no files, and `auto` is decided."""
     device, train = mesh.devices.flat[0], config.train
     # Fused kernels need a program that sees whole rows of one device, not one that XLA partitions.
-    is_local = mesh.size == 1 or (is_training and sums_gradients_once(mesh) and mesh.shape["tensor"] == 1)
+    is_local = (mesh.shape["tensor"] if is_training else mesh.size) == 1
     model = fused.resolved(build.with_loaded_modules(config.model), device, is_local)
     recomputes = train.rematerialize == "activations" or (train.rematerialize == "auto" and device.platform == "tpu")
     return with_values(
@@ -168,11 +169,9 @@ def train_step(
     # the module's path and its number of calls (flax), the element's row and place in the microbatch, and the row's
     # length (model/layers.py). It depends neither on the number of devices, nor on where a run was interrupted.
     key = jax.random.fold_in(jax.random.key(config.seed), state.step)
-    # On TPUs XLA otherwise moves activations to memory and back; with fsdp it would sum some gradients whole.
-    at_once = gradients_at_once(mesh.devices.flat[0].platform == "tpu" and mesh.shape["fsdp"] == 1)
-    gradient = functools.partial(summed_gradients, config, mesh)
-    with matmul_precision(config.model), at_once:
-        gradients, (sums, source_tokens) = sum_over_devices(gradient, mesh, state.params, batch, key)
+    # On TPUs XLA otherwise moves activations to memory and back.
+    with matmul_precision(config.model), gradients_at_once(mesh.devices.flat[0].platform == "tpu"):
+        gradients, (sums, source_tokens) = batch_gradient(config, mesh, state.params, batch, key)
     # All are sums over the tokens of all microbatches and devices. Here the gradients become means.
     weight = jnp.where(sums.weight > 0, sums.weight, 1.0)
     gradients = jax.tree.map(lambda g: g / weight, gradients)
@@ -207,60 +206,58 @@ def train_step(
         optimizer=if_finite(optimizer_state, state.optimizer),
         sums=jax.tree.map(add, state.sums, summands),
     )
-    return new, StepMetrics(sums.loss / weight, new.bad_in_a_row)
+    return new, StepMetrics(sums.loss / weight, new.updates, new.bad_in_a_row)
 
 
-def sums_gradients_once(mesh: Mesh) -> bool:
-    """Whether each device computes the whole gradient of its own rows, and all are summed once per step."""
-    return mesh.shape["data"] > 1 and mesh.shape["fsdp"] == 1
+def batch_gradient(
+    config: ExperimentConfig, mesh: Mesh, params: Any, batch: Batch, key: jax.Array
+) -> tuple[Any, tuple[TokenSums, jax.Array]]:
+    """The gradient of the loss summed over a batch, with the sums and the source tokens of the batch.
 
-
-def sum_over_devices(gradient: Callable[..., Any], mesh: Mesh, params: Any, batch: Batch, key: jax.Array) -> Any:
-    """`gradient(params, rows, key)` of all rows of a batch: its own, or the sum over the devices' rows.
-
-    By default XLA sums each use of a parameter separately over `data` (the tied embedding three times), and again in
-    every microbatch. Here `shard_map` lets each device compute the whole gradient of its own rows, so that one sum
-    remains, after the last microbatch. Over `tensor` XLA partitions the matrix products. With `fsdp` XLA partitions
-    everything (`sharding.gathered`).
+    Each device computes the gradient of its own rows, in a `shard_map`, and they are summed once, after the last
+    microbatch. XLA alone would sum each use of a parameter (the tied embedding has three) in every microbatch. With
+    `fsdp` a device holds shards of the matrices and gathers them for each microbatch; the derivative of gathering sums
+    the gradients and scatters them. Over `tensor` XLA partitions the matrix products.
     """
-    if not sums_gradients_once(mesh):
-        return gradient(params, batch, key)
+    if sharding.batch_shards(mesh) == 1:
+        return rows_gradient(config, mesh, params, batch, key)
+    shardings = sharding.state_shardings({"params": params}, mesh, config.model, config.mesh.replicate)["params"]
 
-    def of_rows(params: Any, rows: Any, key: jax.Array) -> Any:
+    def on_each_device(params: Any, rows: Batch, key: jax.Array) -> Any:
         with rows_divided_over(sharding.BATCH_AXES):
-            return jax.lax.psum(gradient(params, rows, key), sharding.BATCH_AXES)
+            gather = functools.partial(sharding.gathered, shardings=shardings)
+            gradient, sums = rows_gradient(config, mesh, params, rows, key, gather)
+        return sharding.summed(gradient, shardings), jax.lax.psum(sums, sharding.BATCH_AXES)
 
-    everywhere, rows = PartitionSpec(), PartitionSpec(sharding.BATCH_AXES)
+    everywhere, rows, shards = PartitionSpec(), PartitionSpec(sharding.BATCH_AXES), sharding.along("fsdp", shardings)
     # XLA cannot partition cuDNN's attention, not even over an axis of one device: then no axis is left to it.
     axes = mesh.axis_names if mesh.shape["tensor"] == 1 else sharding.BATCH_AXES
     return jax.shard_map(
-        of_rows,
+        on_each_device,
         mesh=mesh,
         axis_names=set(axes),
-        in_specs=(everywhere, rows, everywhere),
-        out_specs=(everywhere, everywhere),
+        in_specs=(shards, rows, everywhere),
+        out_specs=(shards, everywhere),
         check_vma=False,
     )(params, batch, key)
 
 
-def summed_gradients(
-    config: ExperimentConfig, mesh: Mesh, params: Any, batch: Batch, key: jax.Array
+def rows_gradient(
+    config: ExperimentConfig,
+    mesh: Mesh,
+    params: Any,
+    batch: Batch,
+    key: jax.Array,
+    gather: Callable[[Any], Any] = lambda params: params,
 ) -> tuple[Any, tuple[TokenSums, jax.Array]]:
-    """The gradient of the loss summed over a batch, its sums and source tokens, in `train.accumulate` microbatches.
+    """The gradient of a device's rows, in `train.accumulate` microbatches, with their sums and source tokens."""
 
-    The sums are returned with the gradients, so that devices add up all of them in one message.
-    """
-    microbatches, gather = config.train.accumulate, functools.partial(sharding.gathered, config=config, mesh=mesh)
-    limits = LogitLimits.on(mesh.devices.flat[0].device_kind)
-    if not sums_gradients_once(mesh):  # XLA partitions the program: the loss sees the rows of all devices
-        limits = LogitLimits(limits.held * sharding.batch_shards(mesh), limits.computed if mesh.size == 1 else None)
-
-    def total_loss(params: Any, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[TokenSums, jax.Array]]:
-        sums = batch_sums(config, params, batch, key, limits, gather)
+    def loss(params: Any, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[TokenSums, jax.Array]]:
+        sums = batch_sums(config, params, batch, key, LogitLimits.on(mesh), gather)
         return sums.loss, (sums, jnp.sum(batch.source != config.model.pad_id, dtype=jnp.float32))
 
-    gradient = jax.grad(total_loss, has_aux=True)
-    if microbatches == 1:
+    gradient, count = jax.grad(loss, has_aux=True), config.train.accumulate
+    if count == 1:
         return gradient(params, batch, jax.random.fold_in(key, 0))
 
     def add(total: Any, numbered: Any) -> tuple[Any, None]:
@@ -268,10 +265,10 @@ def summed_gradients(
         summand = gradient(params, microbatch, jax.random.fold_in(key, number))
         return jax.tree.map(jnp.add, total, summand), None
 
-    # Each has every n-th row, so that each device cuts up its own rows, and nothing moves between devices.
-    cut = jax.tree.map(lambda rows: jnp.swapaxes(rows.reshape(-1, microbatches, *rows.shape[1:]), 0, 1), batch)
+    # Microbatch n has every count-th row, from row n.
+    microbatches = jax.tree.map(lambda rows: jnp.swapaxes(rows.reshape(-1, count, *rows.shape[1:]), 0, 1), batch)
     zero = (jax.tree.map(jnp.zeros_like, params), (zero_sums(), jnp.zeros((), jnp.float32)))
-    return jax.lax.scan(add, zero, (jnp.arange(microbatches), cut))[0]
+    return jax.lax.scan(add, zero, (jnp.arange(count), microbatches))[0]
 
 
 def batch_sums(
