@@ -38,9 +38,8 @@ class LogitLimits(NamedTuple):
     """How many logits a device has at once in training.
 
     The times of a batch are cut into slices; the gradients of one slice's logits are `held` at once (256 MiB in
-    float32). On some TPUs a slice is cut into pieces, whose logits are `computed` one after another: those of 256
-    tokens and the table of a base model in bfloat16 stay in the fast memory (VMEM, 128 MB), which saves a fifth of a
-    step's memory traffic.
+    float32). On some TPUs a slice is cut into pieces, whose logits are `computed` one after another: with 256 tokens
+    of a base model in bfloat16 they stay in fast memory (VMEM), which saves a fifth of a step's memory traffic.
     """
 
     held: int = 64 * 2**20
@@ -100,7 +99,7 @@ class Objective(NamedTuple):
 
 def load_loss(train: TrainConfig, is_training: bool = True) -> Objective:
     """The loss of training; for validation without the terms that only regularize, such as the z-loss."""
-    function: Any = train.loss  # an address, or already loaded
+    function: Any = train.loss  # an address, or what `step.resolve` loaded
     if isinstance(function, str):
         function = load_function("train.loss", function, ("logits", "targets", "weights"), ("epsilon", "spread"))
     return Objective(train.label_smoothing, train.smoothing_over, train.z_loss if is_training else 0.0, function)
@@ -221,7 +220,7 @@ def _sums_of_features(features_BTD, table_ND, bias_N, targets_BT, weights_BT, te
     table = table_ND.astype(features_BTD.dtype)
 
     def add(total: TokenSums, time_slice: Any) -> tuple[TokenSums, None]:
-        x_MD, targets_M, weights_M = (_merged(array) for array in time_slice)
+        x_MD, targets_M, weights_M = (jax.lax.collapse(array, 0, 2) for array in time_slice)
         sums = _token_sums(_logits(x_MD, table, bias_N), targets_M, weights_M, terms)
         return jax.tree.map(jnp.add, total, sums), None
 
@@ -241,7 +240,7 @@ def _forward(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, slic
 
     def errors(piece: Any) -> tuple[TokenSums, jax.Array | None, jax.Array, jax.Array]:
         """The sums of a piece, and the gradients of the bias, of its logits and of its features."""
-        x_MD, targets_M, weights_M = (_merged(array) for array in piece)
+        x_MD, targets_M, weights_M = (jax.lax.collapse(array, 0, 2) for array in piece)
         logits_MN = _logits(x_MD, table, bias_N)
         logit_sums_M = jnp.sum(x_MD * table_sum_D[None], axis=-1) + bias_sum
         sums = _token_sums(logits_MN, targets_M, weights_M, terms, logit_sums_M)
@@ -309,8 +308,3 @@ def _joined(array_SBTD: jax.Array, length: int) -> jax.Array:
     """The inverse of `_sliced`, of one array."""
     _, rows, _, width = array_SBTD.shape
     return jnp.moveaxis(array_SBTD, 0, 1).reshape(rows, -1, width)[:, :length]
-
-
-def _merged(array: jax.Array) -> jax.Array:
-    """Rows and times in one axis."""
-    return array.reshape(-1, *array.shape[2:])

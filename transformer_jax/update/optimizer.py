@@ -150,7 +150,8 @@ def _weight_decay(config: OptimizerConfig, make: Callable[..., Any]) -> dict[str
     """optimizer.weight_decay as arguments. Some optimizers of optax decay by default; here none does."""
     takes = inspect.signature(make).parameters
     if _decays(config):
-        masks = {name: _is_matrix for name in ("mask", "weight_decay_mask") if name in takes}
+        are_matrices = functools.partial(jax.tree.map, lambda leaf: leaf.ndim >= 2)
+        masks = {name: are_matrices for name in ("mask", "weight_decay_mask") if name in takes}
         return {"weight_decay": config.weight_decay, **masks}
     return {"weight_decay": 0.0} if "weight_decay" in takes and "weight_decay" not in config.kwargs else {}
 
@@ -158,10 +159,6 @@ def _weight_decay(config: OptimizerConfig, make: Callable[..., Any]) -> dict[str
 def _decays(config: OptimizerConfig) -> bool:
     """Whether there is weight decay. It is an array where several runs train in one program."""
     return isinstance(config.weight_decay, jax.Array) or config.weight_decay > 0
-
-
-def _is_matrix(params: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf.ndim >= 2, params)
 
 
 def _muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
@@ -182,11 +179,7 @@ def _muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTr
 
 
 def _make(
-    config: OptimizerConfig,
-    make: Callable[..., Any],
-    schedule: optax.Schedule,
-    kwargs: Mapping[str, Any],
-    **adam: float,
+    config: OptimizerConfig, make: Callable[..., Any], schedule: optax.Schedule, kwargs: Mapping[str, Any], **adam: Any
 ) -> optax.GradientTransformation:
     """Calls the function that makes an optimizer, and tries the result on a parameter."""
     options = {"learning_rate": schedule, **adam, **_weight_decay(config, make)}

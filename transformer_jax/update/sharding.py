@@ -156,12 +156,3 @@ def gathered(params: Any, shardings: Any) -> Any:
         return whole(array)
 
     return jax.tree.map(gather, params, shardings)
-
-
-def summed(gradient: Any, shardings: Any) -> Any:
-    """The sum over all devices; along `fsdp` what was gathered is summed already."""
-    return jax.tree.map(
-        lambda array, spec: jax.lax.psum(array, "data" if "fsdp" in spec else BATCH_AXES),
-        gradient,
-        along("fsdp", shardings),
-    )

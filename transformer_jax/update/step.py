@@ -20,7 +20,7 @@ from transformer_jax.data.batching import Batch
 from transformer_jax.model import build, fused
 from transformer_jax.model.attention import WEIGHTS
 from transformer_jax.model.layers import RESIDUAL, gradients_at_once, rows_divided_over
-from transformer_jax.model.transformer import AttentionInputs, Features, Transformer, matmul_precision
+from transformer_jax.model.transformer import AttentionInputs, Transformer, matmul_precision
 from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.schema import with_values
 from transformer_jax.update import sharding
@@ -138,19 +138,15 @@ def make_train_step(
 
 
 def resolve(config: ExperimentConfig, mesh: Mesh, is_training: bool) -> ExperimentConfig:
-    """The config of programs for this mesh: custom code is loaded, so tracing reads no files, and `auto` is decided."""
+    """The config of a program for this mesh: `auto` is decided, and addresses of custom code are what they name."""
     device, train = mesh.devices.flat[0], config.train
     # Fused kernels need a program that sees whole rows of one device, not one that XLA partitions.
     is_local = (mesh.shape["tensor"] if is_training else mesh.size) == 1
     model = fused.resolved(build.with_loaded_modules(config.model), device, is_local)
     recomputes = train.rematerialize == "activations" or (train.rematerialize == "auto" and device.platform == "tpu")
-    return with_values(
-        dataclasses.replace(config, model=model),
-        {
-            "train.rematerialize": "activations" if recomputes else "nothing",
-            "train.loss": load_loss(train).function,
-        },
-    )
+    recomputed = "activations" if recomputes else "nothing"
+    values = {"train.rematerialize": recomputed, "train.loss": load_loss(train).function}
+    return with_values(dataclasses.replace(config, model=model), values)
 
 
 def as_batch(batch: Any) -> Batch:
@@ -222,14 +218,18 @@ def batch_gradient(
     if sharding.batch_shards(mesh) == 1:
         return rows_gradient(config, mesh, params, batch, key)
     shardings = sharding.state_shardings({"params": params}, mesh, config.model, config.mesh.replicate)["params"]
+    shards = sharding.along("fsdp", shardings)
+
+    def summed(gradient: jax.Array, shard: PartitionSpec) -> jax.Array:
+        return jax.lax.psum(gradient, "data" if "fsdp" in shard else sharding.BATCH_AXES)
 
     def on_each_device(params: Any, rows: Batch, key: jax.Array) -> Any:
         with rows_divided_over(sharding.BATCH_AXES):
             gather = functools.partial(sharding.gathered, shardings=shardings)
             gradient, sums = rows_gradient(config, mesh, params, rows, key, gather)
-        return sharding.summed(gradient, shardings), jax.lax.psum(sums, sharding.BATCH_AXES)
+        return jax.tree.map(summed, gradient, shards), jax.lax.psum(sums, sharding.BATCH_AXES)
 
-    everywhere, rows, shards = PartitionSpec(), PartitionSpec(sharding.BATCH_AXES), sharding.along("fsdp", shardings)
+    everywhere, rows = PartitionSpec(), PartitionSpec(sharding.BATCH_AXES)
     # XLA cannot partition cuDNN's attention, not even over an axis of one device: then no axis is left to it.
     axes = mesh.axis_names if mesh.shape["tensor"] == 1 else sharding.BATCH_AXES
     return jax.shard_map(
@@ -285,12 +285,11 @@ def batch_sums(
     """
     loss = load_loss(config.train, is_training=key is not None)
 
-    def features(params: Any) -> Features:
-        apply: Any = functools.partial(Transformer(config.model).apply, {"params": gather(params)}, method="features")
+    def features(params: Any) -> Any:
         inputs = AttentionInputs(**{name: getattr(batch, name) for name in PACKING})
-        rngs = {} if key is None else {"dropout": key}
-        found: Features = apply(batch.source, batch.target_input, inputs, deterministic=key is None, rngs=rngs)
-        return found
+        options: Any = {"rngs": {} if key is None else {"dropout": key}, "deterministic": key is None}
+        variables, sides = {"params": gather(params)}, (batch.source, batch.target_input)
+        return Transformer(config.model).apply(variables, *sides, inputs, method="features", **options)
 
     if key is not None and config.train.rematerialize == "activations":  # not of the loss, which has its own gradient
         features = jax.checkpoint(features, policy=KEPT)
