@@ -279,6 +279,7 @@ def test_scores_without_any_noise_differ_by_nothing_or_certainly():
     scores, groups = exact([[100.0, 100.0], [100.0, 100.0], [99.0, 99.0]])
     same, other = compare(scores, groups, [(1, 0), (2, 0)])
     assert (same.p_value, same.low, same.high, same.significant, same.mde) == (1.0, 0.0, 0.0, False, None)
+    assert not compare(scores, groups, [(1, 0)], margin=1.0)[0].equivalent  # how much they may differ is not known
     assert other.significant
 
 

@@ -28,7 +28,8 @@ def test_latex_is_escaped(text, escaped):
 
 def test_table_keeps_within_the_width(whole):
     table = whole.content.tests[0].table
-    wide, narrow = terminal_table(table, 300), terminal_table(table, 60)
+    wide, narrow, middle = (terminal_table(table, width) for width in (300, 60, 100))
+    assert "Δ BLEU" in middle.splitlines()[0] and "Δ PPL" not in middle.splitlines()[0]  # the first metric's first
     assert "d_ff" in wide.splitlines()[0] and "publ." in wide
     assert "d_ff" not in narrow.splitlines()[0] and "BLEU" in narrow
     assert wide.splitlines()[-1] == "Also in index.html: FLOPs, time, tokens/s, rate." and "d_ff" in narrow

@@ -54,12 +54,11 @@ def _on(sweep: SweepResult, findings: TestFindings) -> Accuracy:
         tables.append(_by_group(label, {n: [seed.groups.get(label, {}) for seed in s] for n, s in exact.items()}))
     if longest is not None and lengths_N.max() > longest:
         ranges = _ranges(lengths_N, longest)
-        groups = {
-            name: [
-                {r: (int(seed.right_N[in_N].sum()), int(in_N.sum())) for r, in_N in ranges.items()} for seed in seeds
-            ]
-            for name, seeds in exact.items()
-        }
+
+        def counts(seed: Exact) -> Counts:
+            return {name: (int(seed.right_N[in_N].sum()), int(in_N.sum())) for name, in_N in ranges.items()}
+
+        groups = {name: [counts(seed) for seed in seeds] for name, seeds in exact.items()}
         tables.append(_by_group("tokens of the target", groups, [*ranges]))
     return Accuracy(findings, exact, longest, tables)
 

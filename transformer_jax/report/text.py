@@ -38,7 +38,7 @@ ESCAPES |= {letter: rf"\{letter}" for letter in "{}$&#%_"} | {letter: f"${letter
 ESCAPES |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$"}
 ESCAPES |= {'"': r"{\char34}", "`": r"\`{}", "[": "{[}", "]": "{]}"}
 # The kinds of columns in a terminal, the most important first.
-KINDS = ("scores", "differences", "verdict", "options", "published")
+RANKS = {"scores": 0, "differences": 1, "verdict": 1, "options": 2, "published": 3}
 
 
 def plain(text: str) -> str:
@@ -109,20 +109,20 @@ def words(part: str, *facts: Any) -> list[str]:
 
 
 def terminal_table(table: Table, width: int) -> str:
-    """The table with as many kinds of columns as the width has room for."""
-    filled = table.without_empty_columns().columns
-    for kinds in (KINDS[:count] for count in range(len(KINDS), 0, -1)):
-        columns = [[table.names, *(row.name for row in table.rows)]]
-        for column in filled:
-            if column.kind in kinds:
-                columns.append([column.title, *(f"{cell.text} {cell.detail}".strip() for cell in column.cells)])
-        columns = [[visible(text) for text in column] for column in columns]
-        names, *others = [(column, max(map(len, column))) for column in columns]
-        padded = [[text.ljust(names[1]) for text in names[0]]]
-        padded += [[text.rjust(widest) for text in column] for column, widest in others]
-        lines = ["  ".join(line).rstrip() for line in zip(*padded, strict=True)]
-        if max(map(len, lines)) <= width:
+    """The table with as many columns as the width has room for, and the names of the others."""
+    columns = table.without_empty_columns().columns
+    texts = [[column.title, *(f"{cell.text} {cell.detail}".strip() for cell in column.cells)] for column in columns]
+    texts = [[visible(text) for text in column] for column in texts]
+    names = [visible(text) for text in (table.names, *(row.name for row in table.rows))]
+    widths, room, shown = [2 + max(map(len, column)) for column in texts], width - max(map(len, names)), set()
+    for number in sorted(range(len(columns)), key=lambda number: RANKS.get(columns[number].kind, len(RANKS))):
+        room -= widths[number]
+        if room < 0 or columns[number].kind not in RANKS:
             break
-    if hidden := [visible(column.title) for column in filled if column.kind not in kinds]:
+        shown.add(number)
+    padded = [[name.ljust(max(map(len, names))) for name in names]]
+    padded += [[text.rjust(widths[number]) for text in texts[number]] for number in sorted(shown)]
+    lines = ["".join(line).rstrip() for line in zip(*padded, strict=True)]
+    if hidden := [column[0] for number, column in enumerate(texts) if number not in shown]:
         lines += textwrap.wrap(f"Also in index.html: {', '.join(hidden)}.", width)
     return "\n".join(lines)
