@@ -191,7 +191,8 @@ class Option:
         made, problem = self._of_a_kind(value)
         if problem := problem or self._outside(made):
             raise BadInput(f"{made!r}: {problem}")
-        return paths.expanded(made) if self.is_path and made else made
+        in_bucket = self.affects == "corpus" and str(made).startswith(paths.BUCKETS)
+        return paths.expanded(made) if self.is_path and made and not in_bucket else made
 
     def _of_a_kind(self, value: Any) -> tuple[Any, str]:
         """The value as one of its kinds, and what is wrong if it is of none."""

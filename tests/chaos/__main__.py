@@ -58,8 +58,10 @@ def main() -> int:
     names = chosen.only.split(",") if chosen.only else list(BY_NAME)
     if unknown := set(names) - set(BY_NAME):
         parser.error(f"--only: there is no {', '.join(unknown)}")
-    if any(BY_NAME[name].__module__ == storage.__name__ for name in names):
-        storage.preload()
+    of_storage = [name for name in names if BY_NAME[name].__module__ == storage.__name__]
+    if of_storage and not storage.preload():
+        print(f"without {', '.join(of_storage)}: there is no C compiler (cc)")
+        names = [name for name in names if name not in of_storage]
     ready()
     root = chosen.place or Path(tempfile.mkdtemp(prefix="chaos-"))
     tally, begin = Tally(), time.monotonic()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import hashlib
 import mmap
 import os
 import random
@@ -58,11 +59,13 @@ class Fault(NamedTuple):
         return f"{errno.errorcode.get(self.error)} {times} after {self.skipped}, on {self.part!r} ({self.operations})"
 
 
-def preload() -> None:
-    """Starts this program again with the failing calls, if there is a C compiler."""
-    if "LD_PRELOAD" in os.environ or not (compiler := shutil.which("cc")):
-        return
-    library = Path(tempfile.mkdtemp(prefix="faults-")) / "faults.so"
+def preload() -> bool:
+    """Starts this program again with the failing calls; False if there is no C compiler."""
+    library = Path(tempfile.gettempdir(), f"faults-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}.so")
+    if os.environ.get("LD_PRELOAD") == str(library):
+        return True
+    if not (compiler := shutil.which("cc")):
+        return False
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True)
     arguments = [sys.executable, "-m", "tests.chaos", *sys.argv[1:]]
     os.execve(sys.executable, arguments, {**os.environ, "LD_PRELOAD": str(library)})

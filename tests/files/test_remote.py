@@ -1,14 +1,18 @@
 """Folders in buckets: a mirror on each machine; a run there is the run on a disk. More in drills/test_bucket.py."""
 
+import dataclasses
 import os
 import shutil
 
 import pytest
 
-from tests.support.buckets import bucket
+from tests.support.buckets import bad_weather, bucket
+from tests.support.prepared_data import experiment
 from tests.support.training_runs import metrics, train_here, weights
 from transformer_jax import cli
-from transformer_jax.errors import Failed
+from transformer_jax.config import from_json, to_json
+from transformer_jax.data.prepare import prepare
+from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extras import MissingPackages
 from transformer_jax.files import remote
 from transformer_jax.runs.folder import RunFolder
@@ -71,6 +75,32 @@ def test_a_link_brings_what_it_leads_to(url, machine):
     assert (RunFolder(remote.mirrored(f"{url}/sweep/runs")).path / "data/tokens").read_text() == "1 2"
 
 
+def test_text_in_a_bucket_is_fetched_once_by_each_machine(url, machine, tmp_path, monkeypatch):
+    config = experiment(tmp_path, tokenizer="words")
+    there = {f"train.{side}": f"{url}/text/train.{side}" for side in ("en", "de")}
+    for name, place in there.items():
+        remote._files().pipe_file(place, (tmp_path / name).read_bytes())
+    source, target = ((place,) for place in there.values())
+    remotely = dataclasses.replace(config, data=dataclasses.replace(config.data, source=source, target=target))
+    assert from_json(to_json(remotely).encode(), "config.json") == remotely
+    fetched, get = [], remote._files().get_file
+    monkeypatch.setattr(remote._files(), "get_file", lambda *names: fetched.append(names) or get(*names))
+    made = prepare(remotely, tmp_path / "data")
+    assert made.fingerprint == prepare(config, tmp_path / "local").fingerprint
+    assert [each["file"] for each in made.manifest["sources"]] == list(there.values())
+    prepare(remotely, tmp_path / "data")
+    assert len(fetched) == 2
+    machine("two")
+    prepare(remotely, tmp_path / "data")
+    assert len(fetched) == 4
+    remote._files().pipe_file(there["train.en"], b"other text\n")
+    with pytest.raises(BadInput, match="the train text has changed"):
+        prepare(remotely, tmp_path / "data")
+    remote._files().rm_file(there["train.en"])
+    with pytest.raises(BadInput, match=r"gs://bucket/text/train\.en: there is no such file"):
+        prepare(remotely, tmp_path / "other")
+
+
 def test_a_training_that_another_machine_takes_over_stops(url, machine):
     first = RunFolder(remote.mirrored(f"{url}/taken"))
     with first.held():
@@ -116,3 +146,20 @@ def test_a_run_in_a_bucket_is_the_run_on_a_disk(url, machine, tmp_path):
     assert cli.main(["evaluate", *flags, "--config.decode.beam=1", "--config.decode.extra_length=2"]) == 0
     machine("three")
     assert (RunFolder(remote.mirrored(f"{url}/run")).path / "translations").is_dir()
+
+
+@pytest.mark.slow
+def test_errors_and_late_answers_of_a_bucket_lose_nothing(url, machine, tmp_path):
+    """500, 503 and 429, before and after the server has acted."""
+    often, flags = "train.log_every=6", [f"--workdir={url}/weather"]
+    train_here(tmp_path / "disk", often)
+    with bad_weather() as weather:
+        weather.errors, weather.late = 6, 6
+        train_here(tmp_path / "run", often, "train.steps=12", flags=flags)
+        machine("two")
+        assert "resuming from the checkpoint of step 12" in train_here(tmp_path / "run", often, flags=flags)
+    assert weather.count["errors"] >= 3 and weather.count["late"] >= 3
+    there = RunFolder(remote.mirrored(f"{url}/weather")).path
+    assert metrics(there) == metrics(tmp_path / "disk")
+    ours, theirs = weights(there), weights(tmp_path / "disk")
+    assert all((ours[name] == theirs[name]).all() for name in theirs)

@@ -1,5 +1,6 @@
 """Checkpoints: what is kept, what is refused, and that no damage is restored in silence."""
 
+import builtins
 import errno
 import os
 import pathlib
@@ -243,20 +244,21 @@ def test_an_error_that_passes_is_overcome(tmp_path, monkeypatch):
     assert not errors
 
 
-def test_files_that_cannot_be_looked_at_are_not_missing(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("module", "name"), [(builtins, "open"), (os, "stat")])
+def test_files_that_cannot_be_looked_at_are_not_missing(tmp_path, monkeypatch, module, name):
     """orbax takes a file whose status cannot be read for a missing one."""
     saved(tmp_path, [1])
     monkeypatch.setattr(atomic, "WAITS", ())
-    is_open = open
+    call = getattr(module, name)
 
     def failing(path, *arguments, **options):
         if str(path).startswith(str(tmp_path / "1" / "state")):
             raise ESTALE
-        return is_open(path, *arguments, **options)
+        return call(path, *arguments, **options)
 
     with Checkpoints(tmp_path, read_only=True) as checkpoints:
         monkeypatch.setattr(checkpoints._reader, "restore", lambda step, args: (_ for _ in ()).throw(ENOENT))
-        monkeypatch.setattr("builtins.open", failing)
+        monkeypatch.setattr(module, name, failing)
         with pytest.raises(Failed, match="cannot be read now"):
             checkpoints.restore(1, plan_of(state_of(0)))
 

@@ -63,7 +63,7 @@ def prepare(config: ExperimentConfig, directory: str | Path) -> Prepared:
         corpus.sha256 = digests.sha256
         if (directory / MANIFEST).exists():
             _refuse_other_data(config, corpus, directory)
-            digests.save()
+            digests.save(directory)
             return Prepared.open(directory)
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise BadInput(f"{directory}: exists and is not a prepared corpus; choose an empty or new directory")
@@ -80,12 +80,12 @@ def prepare(config: ExperimentConfig, directory: str | Path) -> Prepared:
                 (partial / SCRATCH).mkdir(parents=True)
                 (partial / WHOLE).mkdir()
                 _make(config, corpus, recipe, Text(partial / SCRATCH), partial / WHOLE)
+                digests.save(partial / WHOLE)
                 if directory.exists():
                     directory.rmdir()
                 (partial / WHOLE).rename(directory)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
-            digests.save()
             atomic.sync_directory(directory.parent)
     return Prepared.open(directory)
 

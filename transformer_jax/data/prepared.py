@@ -22,6 +22,7 @@ from transformer_jax.files.atomic import write_record
 from transformer_jax.files.record import read_record
 
 MANIFEST = "manifest.json"
+CHECKED = "files.checked"
 FORMAT = 1
 OFFSET = np.dtype("<i8")
 SIDES = ("source", "target")
@@ -216,7 +217,7 @@ class Prepared:
                 _require(texts_path(self.directory, split), facts["texts_sha256"], digests.sha256)
             if "groups_sha256" in facts:
                 _require(groups_path(self.directory, split), facts["groups_sha256"], digests.sha256)
-        digests.save()
+        digests.save(self.directory)
 
     def _facts(self, split: str, needed: str = "arrays") -> dict[str, Any]:
         having = {name: facts for name, facts in self.manifest["splits"].items() if needed in facts}
@@ -264,10 +265,9 @@ class Digests:
     """Digests of files, kept in a directory of prepared data: a file with the same size and time is not read again."""
 
     def __init__(self, directory: Path):
-        self._record, self._known = directory / "files.checked", dict[str, list[Any]]()
-        self._is_new = False
+        self._known, self._is_new = dict[str, list[Any]](), False
         with contextlib.suppress(BadInput):
-            self._known = read_record(self._record)
+            self._known = read_record(directory / CHECKED)
 
     def sha256(self, path: str | Path) -> str:
         status = os.stat(path)
@@ -278,7 +278,7 @@ class Digests:
             self._known[os.path.abspath(path)] = [*seen, digest]
         return digest
 
-    def save(self) -> None:
+    def save(self, directory: Path) -> None:
         with contextlib.suppress(OSError):  # shared data may be read-only
             if self._is_new:
-                write_record(self._record, self._known)
+                write_record(directory / CHECKED, self._known)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from transformer_jax.errors import BadInput, visible
 from transformer_jax.extras import require
+from transformer_jax.files.remote import name_of
 
 READ_BYTES = 1 << 18
 # Read at once of a compressed file: zstd expands at most 32,768 times, to 128 MiB.
@@ -50,7 +51,7 @@ def require_file(path: str) -> None:
         raise BadInput(f"{path}: is a directory; must be a text file")
     if not os.access(path, os.R_OK):
         reason = "no permission to read it" if os.path.exists(path) else "there is no such file"
-        raise BadInput(f"{path}: {reason}")
+        raise BadInput(f"{name_of(path)}: {reason}")
 
 
 def read_blocks(path: str, size: int) -> Iterator[Block]:

@@ -1,4 +1,4 @@
-"""Paths as users type them: `~` is the home directory, and URLs raise an error but for gs:// on the command line."""
+"""Paths as users type them: `~` is the home directory, and URLs raise an error, but for gs:// where it is possible."""
 
 import os
 import re
@@ -7,12 +7,15 @@ from pathlib import Path
 from transformer_jax.errors import BadInput
 
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+BUCKETS = "gs://"
 
 
 def problem(path: str) -> str | None:
     """Why a text cannot be a path on this machine, to follow the path in a message; None if it can."""
     if URL.match(path):
-        return "is a URL; must be a path of a local or mounted file system (flags may also be gs://BUCKET/FOLDER)"
+        return (
+            "is a URL; must be a path of a local or mounted file system (flags and texts also gs://BUCKET/..., not s3)"
+        )
     if path.startswith("~") and os.path.expanduser(path) == path:
         return f"there is no user {path[1:].partition('/')[0]} with a home directory; ./{path} is a folder of that name"
     return None
@@ -27,5 +30,5 @@ def expanded(path: str | os.PathLike[str]) -> str:
 
 
 def absolute(path: str, directory: str | Path | None = None) -> str:
-    """The path made absolute from a directory (default: the current one); paths below `~` stay."""
-    return path if path.startswith("~") else str(Path(directory or os.getcwd()) / path)
+    """The path made absolute from a directory (default: the current one); paths below `~` and in buckets stay."""
+    return path if path.startswith(("~", BUCKETS)) else str(Path(directory or os.getcwd()) / path)

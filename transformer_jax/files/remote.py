@@ -21,8 +21,8 @@ from typing import Any
 from transformer_jax.errors import Failed
 from transformer_jax.extras import require
 from transformer_jax.files.atomic import UNFINISHED, write_json
+from transformer_jax.files.paths import BUCKETS as SCHEME
 
-SCHEME = "gs://"
 # Folders that are not mirrored, and files that are only of this machine.
 CHECKPOINTS = ("checkpoints", "damaged_checkpoints")
 LOCAL = (UNFINISHED, ".partial", ".lock", ".checked")
@@ -39,12 +39,18 @@ def is_remote(text: str) -> bool:
 
 def mirrored(url: str) -> str:
     """The mirror of a folder or file, up to date; this process writes back what changes there."""
-    require(url, "gcs")
-    path = _root() / url.removeprefix(SCHEME).strip("/")
-    pull(path)
+    path = Path(fetched(url))
     if not _mirrored:
         threading.Thread(target=_push_now_and_then, daemon=True).start()
     _mirrored.append(path)
+    return str(path)
+
+
+def fetched(url: str) -> str:
+    """The mirror of a folder or file, up to date, to be read."""
+    require(url, "gcs")
+    path = _root() / url.removeprefix(SCHEME).strip("/")
+    pull(path)
     return str(path)
 
 

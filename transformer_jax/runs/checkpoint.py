@@ -299,6 +299,7 @@ def _passing_error(error: Exception, checkpoint: Path) -> int | None:
 
     try:  # to orbax a file that cannot be looked at does not exist
         for folder, _, names in os.walk(checkpoint, onerror=refused):
+            os.stat(folder)
             for name in names:
                 with open(os.path.join(folder, name), "rb") as file:
                     file.read(1)

@@ -6,17 +6,20 @@ of symbols, such as `reverse`, is a rule in tasks.py and a name in `TASKS`.
 
 import importlib
 
+from transformer_jax import schema
 from transformer_jax.config import DataConfig
 from transformer_jax.data.corpora.corpus import Corpus, CustomCorpus
 from transformer_jax.data.corpora.files import FileCorpus
 from transformer_jax.data.corpora.tasks import TaskCorpus
 from transformer_jax.data.corpora.tfds import TfdsCorpus
 from transformer_jax.data_config import NAMED, TASKS
+from transformer_jax.files import remote
 from transformer_jax.schema import is_meant_as_address
 
 
 def open_corpus(config: DataConfig) -> Corpus:
-    """The corpus that these options name. Its text is not read yet."""
+    """The corpus that these options name. Its text is not read yet, but fetched if it is in a bucket."""
+    config = schema.with_texts(config, lambda _, text: remote.fetched(text) if remote.is_remote(text) else text)
     if config.corpus in NAMED:
         module, _, name = NAMED[config.corpus].reader.partition(":")
         return getattr(importlib.import_module(f"{__name__}.{module}"), name)(config)

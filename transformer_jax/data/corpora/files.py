@@ -16,6 +16,7 @@ from transformer_jax.data.corpora.corpus import Chunk, Corpus, Entry
 from transformer_jax.data.prepared import CLUSTER
 from transformer_jax.errors import BadInput, visible
 from transformer_jax.files.lines import Block, read_blocks, require_file
+from transformer_jax.files.remote import name_of
 
 # The source and the target files of each split; a file with both sides has no target.
 Files = dict[str, list[tuple[str, str | None]]]
@@ -41,7 +42,7 @@ class TextCorpus(Corpus):
 
     def sources(self) -> list[dict[str, Any]]:
         return [
-            {"split": split, "file": path, "lines": self._line_counts.get(path, 0), **self._checksums[path]}
+            {"split": split, "file": name_of(path), "lines": self._line_counts.get(path, 0), **self._checksums[path]}
             for split, pairs in self._files.items()
             for pair in pairs
             for path in pair
