@@ -99,6 +99,13 @@ def test_an_internal_error_is_one_line_and_exit_1(run, monkeypatch):
     assert "Traceback" in Path(err.split()[-1]).read_text()
 
 
+@pytest.mark.parametrize("text", ["RESOURCE_EXHAUSTED: too large", "INTERNAL: Out of memory allocating 64 bytes."])
+def test_too_little_memory_is_a_failure_and_no_bug(run, monkeypatch, text):
+    monkeypatch.setattr(cli, "_run", lambda arguments: exec(f"raise RuntimeError({text!r})"))
+    status, _, stderr = run("train")
+    assert status == 1 and stderr.startswith("failed: not enough memory") and "bug" not in stderr
+
+
 def test_a_platform_without_its_plugin_is_bad_input(run, monkeypatch):
     raising = compile("raise AssertionError", "/jax/_src/xla_bridge.py", "exec")
     monkeypatch.setattr(cli, "_run", lambda arguments: exec(raising))

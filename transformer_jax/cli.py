@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from transformer_jax.commands.arguments import Parser
 from transformer_jax.commands.configuration import split_overrides
-from transformer_jax.errors import BadInput, ConfigError, Failed, did_you_mean, visible
+from transformer_jax.errors import BadInput, ConfigError, Failed, did_you_mean, is_of_memory, visible
 from transformer_jax.extension import UserCodeError
 from transformer_jax.extras import require
 from transformer_jax.files import remote
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not isinstance(error, BrokenPipeError):  # the reader of the output is gone (`| head`)
             _report(f"failed: {visible(str(error))}")
     except Exception as error:
-        if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        if is_of_memory(error):
             _report(f"failed: not enough memory ({visible(str(error)[:200])}); {LESS_MEMORY}")
         elif "JAX_PLATFORMS" in os.environ and _is_of_backends(error):
             platforms = os.environ["JAX_PLATFORMS"]

@@ -57,5 +57,10 @@ class Failed(Exception):
     """
 
 
+def is_of_memory(error: BaseException) -> bool:
+    """Whether memory, of this machine or of a device, was too small."""
+    return isinstance(error, MemoryError) or any(text in str(error) for text in ("RESOURCE_EXHAUSTED", "Out of memory"))
+
+
 class Diverged(Failed):
     """Training diverged. The same run would diverge again, whereas other failures may not repeat."""

@@ -54,9 +54,9 @@ def prepare(place: Place, kind: str, workdir: Path, before: Callable[[], None] |
 
     def work() -> int:
         preparing.BLOCK = 100
-        workdir.mkdir(exist_ok=True)
         return cli.main(["prepare", f"--workdir={workdir}", *options(place, kind)])
 
+    workdir.mkdir(exist_ok=True)
     return Child(work, before)
 
 

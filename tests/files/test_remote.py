@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import shutil
+import types
 
 import pytest
 
@@ -148,9 +149,24 @@ def test_a_run_in_a_bucket_is_the_run_on_a_disk(url, machine, tmp_path):
     assert (RunFolder(remote.mirrored(f"{url}/run")).path / "translations").is_dir()
 
 
-@pytest.mark.slow
+def test_files_are_written_and_read_whatever_some_answers_are(url, machine, monkeypatch):
+    monkeypatch.setattr("gcsfs.retry.random", types.SimpleNamespace(random=lambda: -1.0))  # no wait before a second try
+    path = RunFolder(remote.mirrored(f"{url}/files")).path
+    path.mkdir(parents=True)
+    for number in range(8):
+        (path / str(number)).write_text(f"content of {number}")
+    with bad_weather() as weather:
+        weather.errors, weather.late = 10, 10
+        remote.push(path)
+        machine("two")
+        there = RunFolder(remote.mirrored(f"{url}/files")).path
+    assert {file.name: file.read_text() for file in there.iterdir()} == {str(n): f"content of {n}" for n in range(8)}
+    assert weather.count["errors"] and weather.count["late"]
+
+
+@pytest.mark.drill
 def test_errors_and_late_answers_of_a_bucket_lose_nothing(url, machine, tmp_path):
-    """500, 503 and 429, before and after the server has acted."""
+    """500, 503 and 429, of writes also after the server has acted."""
     often, flags = "train.log_every=6", [f"--workdir={url}/weather"]
     train_here(tmp_path / "disk", often)
     with bad_weather() as weather:

@@ -22,7 +22,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-from transformer_jax.errors import BadInput, Failed
+from transformer_jax.errors import BadInput, Failed, is_of_memory
 from transformer_jax.files.atomic import PASSING, patiently, sync_directory
 from transformer_jax.processes.distributed import processes
 from transformer_jax.update.sharding import path_name
@@ -203,7 +203,7 @@ class Checkpoints:
             except Exception as error:
                 if number := _passing_error(error, where):
                     raise OSError(number, os.strerror(number), str(where)) from error
-                if any(isinstance(each, MemoryError) or "RESOURCE_EXHAUSTED" in str(each) for each in _causes(error)):
+                if any(map(is_of_memory, _causes(error))):
                     raise
                 raise DamagedCheckpoint(_first_line(error)) from error
 
