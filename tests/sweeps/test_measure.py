@@ -7,7 +7,6 @@ import shutil
 import pytest
 
 from tests.support.devices import one_device
-from tests.support.sweep_runs import FOUR, defined
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
 from transformer_jax.processes.compilation import CompileWatch
@@ -60,37 +59,3 @@ def test_an_analysis_must_return_a_dict_of_json(tmp_path, name):
     file.write_text(ANALYSES)
     with pytest.raises(BadInput, match=f"analysis '{name}': "):
         measure.analyse(None, None, {}, name, f"{file}:{name}")
-
-
-RESULT = {
-    "steps": 12,
-    "valid": {"loss": 1.5},
-    "tests": {"test": {"file": "translations/test.latest.json", "bleu": 50.0, "steps": [12]}},
-}
-TRACKER = """
-class Tracker:
-    def __init__(self, run):
-        self.path = run.folder + "/tracked"
-        print([run.project, run.group, run.name], file=open(self.path, "w"))
-
-    def log(self, step, metrics):
-        print([step, metrics], file=open(self.path, "a"))
-
-    def finish(self):
-        pass
-"""
-
-
-def test_scores_are_in_the_runs_tracker(folder, tmp_path, monkeypatch, capsys):
-    (tmp_path / "mine.py").write_text(TRACKER)
-    definition = defined(FOUR, overrides=[("train.tracker", f"{tmp_path}/mine.py:Tracker")])
-    _, run = folder.runs(definition)
-    run.path.mkdir(parents=True)
-    measure.report_to_tracker(run, definition, run.experiment, RESULT)
-    assert (run.path / "tracked").read_text().splitlines() == [
-        "['tiny', 'h = 4', 'h = 4, seed 0']",
-        "[12, {'valid/loss': 1.5, 'test/bleu': 50.0}]",
-    ]
-    monkeypatch.setattr("builtins.print", None)
-    measure.report_to_tracker(run, definition, run.experiment, RESULT)
-    assert "warning: h = 4, seed 0: train.tracker" in capsys.readouterr().err

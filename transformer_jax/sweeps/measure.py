@@ -14,15 +14,13 @@ from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.experiment import TestSet, evaluate_run, identity, split_of
 from transformer_jax.files.atomic import explained, write_json, write_record
-from transformer_jax.files.progress import tell
 from transformer_jax.model.size import training_flops
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.runs.checkpoint import regular
 from transformer_jax.runs.export import SavedWeights, write_export
-from transformer_jax.runs.folder import RunFolder, identifying_versions, numerics
+from transformer_jax.runs.folder import identifying_versions, numerics
 from transformer_jax.runs.metrics import is_validation, read_metrics
 from transformer_jax.runs.records import IDENTITY, difference, translations
-from transformer_jax.runs.tracking import Labels
 from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.run import SweepRun, digest, read_json
 from transformer_jax.sweeps.spec import ResolvedSweep
@@ -60,7 +58,6 @@ def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: Compi
     }
     with explained(run.path):
         write_record(run.path / "result.json", result)
-    report_to_tracker(run, definition, config, result)
 
 
 def evaluated(run: SweepRun, weights: str) -> Run:
@@ -127,31 +124,6 @@ def training(run: SweepRun, config: ExperimentConfig, at_step: int | None = None
         "training_flops": training_flops(config.model, *lengths).of(source_tokens, target_tokens),
         "valid": {name.removeprefix("valid_"): last[name] for name in names if name in last},
     }
-
-
-def report_to_tracker(
-    run: SweepRun, definition: ResolvedSweep, config: ExperimentConfig, result: Mapping[str, Any]
-) -> None:
-    """Reports the scores to the run's tracker. What fails here is a warning: result.json has them already."""
-    parts = {"valid": result["valid"], **result["tests"]}
-    scores = {
-        f"{part}/{name}": value
-        for part, values in parts.items()
-        for name, value in {**values, **values.get("custom_metrics", {})}.items()
-        if isinstance(value, (int, float))
-    }
-    try:
-        tracking = RunFolder(run.path, labels=labels_of(run, definition)).tracking(config)
-        if tracking is not None:
-            tracking.log(result["steps"], scores)
-            tracking.finish()
-    except (OSError, BadInput) as problem:
-        tell(f"warning: {run.name}: {problem}; its scores are in result.json")
-
-
-def labels_of(run: SweepRun, definition: ResolvedSweep) -> Labels:
-    """What the run is called where its metrics are reported: runs are grouped by variant."""
-    return Labels(definition.sweep.name, run.variant, run.name)
 
 
 def devices() -> str:

@@ -24,9 +24,10 @@ from transformer_jax.files.atomic import explained
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.processes.hardware import keep_freed_memory
+from transformer_jax.runs.tracking import Labels
 from transformer_jax.sweeps import provenance
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.measure import finish, labels_of
+from transformer_jax.sweeps.measure import finish
 from transformer_jax.sweeps.run import SweepRun, now
 from transformer_jax.sweeps.spec import ResolvedSweep
 from transformer_jax.training.train import Ending
@@ -103,7 +104,7 @@ class Worker:
             return
         experiments, paths = [run.experiment for run in ready], [run.path for run in ready]
         try:
-            labels = [labels_of(run, self.definition) for run in ready]
+            labels = [Labels(self.definition.sweep.name, run.variant, run.name) for run in ready]
             endings = train_runs_together(experiments, paths, accept, labels)
         except Exception as error:  # perhaps of one run's folder
             if len(ready) == 1:
