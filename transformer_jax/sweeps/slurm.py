@@ -85,10 +85,10 @@ class Slurm:
             if not SBATCH_OPTION.fullmatch(name) or not value.isprintable():  # they are lines of a shell script
                 raise BadInput(f"--slurm: {f'{name}={value}'!r}: must be an option of sbatch, on one line")
         require("--slurm", "slurm")
-        from submitit import SlurmExecutor
-
         if shutil.which("sbatch") is None:
             raise BadInput("--slurm: there is no sbatch on this machine; without --slurm the sweep runs here")
+        from submitit import SlurmExecutor
+
         # submitit starts `python -m submitit...` in the directory where the sweep was launched.
         executor = SlurmExecutor(folder, max_num_timeout=MAX_REQUEUES, python=shlex.join(PYTHON))
         executor.update_parameters(
