@@ -77,7 +77,6 @@ def test_seeds_are_counted_by_test_set(sweep):
     changed(sweep, tests=["test", "test_long"])
     for each in VARIANTS[:3]:
         make_run(sweep, each, 0, ("test", "test_long"), 20)
-    (sweep / "data" / "key" / "test_long.texts.jsonl").write_text("")
     report = Report(sweep)
     assert report.content.state == "Of 6 runs: 3 finished, 3 not evaluated on all test sets."
     assert not report.content.is_complete

@@ -80,10 +80,6 @@ def make_sweep(path, variants=VARIANTS, seeds=(0, 1, 2), tests=("test",), senten
         **definition,
     }
     write(path / "sweep.json", content)
-    for split in tests:
-        pairs = texts(split, sentences)
-        lines = [json.dumps({"source": source, "target": target}, ensure_ascii=False) for source, target in pairs]
-        write_text(path / "data" / "key" / f"{split}.texts.jsonl", "\n".join(lines) + "\n")
     for variant in variants:
         for seed in seeds:
             make_run(path, variant, seed, tests, sentences)
@@ -96,8 +92,6 @@ def make_run(path, variant, seed, tests=("test",), sentences=40):
     rng = np.random.default_rng(digest)
     skill = 1.5 + variant["quality"] + 0.1 * rng.standard_normal()
     write(run / "config.json", {"data": {"directory": None}})
-    if not (run / "data").exists():
-        (run / "data").symlink_to("../../../data/key", target_is_directory=True)
     write(run / "versions.json", {"python": "3.11.7", "jax": "0.10.2", "command": "worker"})
     write(run / "attempt.json", {"state": "finished", "tries": 1, "host": "here", "pid": 1, "error": None})
     steps = range(100, 1001, 100)
@@ -108,9 +102,8 @@ def make_run(path, variant, seed, tests=("test",), sentences=40):
     write_text(run / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in curve))
     scores = {}
     for split in tests:
-        record, lines = evaluation(split, skill, rng, sentences)
+        record = evaluation(split, skill, rng, sentences)
         write(run / "translations" / f"{split}.latest.json", record)
-        write_text(run / "translations" / f"{split}.latest.txt", "".join(f"{line}\n" for line in lines))
         scores[split] = {"file": f"translations/{split}.latest.json", "bleu": record["measures"]["bleu"]["score"]}
     result = {
         "variant": variant["name"],
@@ -140,7 +133,7 @@ def texts(split, sentences):
 
 
 def evaluation(split, skill, rng, sentences):
-    """The record of an evaluation, and translations; the skill gives the probability that a word is right."""
+    """The record of an evaluation; the skill gives the probability that a word is right."""
     references = [target for _, target in texts(split, sentences)]
     right = 1 / (1 + math.exp(-skill))
     lines = [
@@ -152,7 +145,7 @@ def evaluation(split, skill, rng, sentences):
     log_probabilities = [round(count * (math.log(right) - 0.1 * abs(rng.standard_normal())), 5) for count in tokens]
     bleu = bleu_of_statistics(np.sum(statistics, axis=0))
     perplexity = math.exp(-sum(log_probabilities) / sum(tokens))
-    record = {
+    return {
         "test_set": f"{split} of made-up",
         "test_set_sha256": texts_sha256(*zip(*texts(split, sentences), strict=True)),
         "n": sentences,
@@ -162,7 +155,6 @@ def evaluation(split, skill, rng, sentences):
         "perplexity": {"per_token": perplexity, "per_word": perplexity, "words": sum(tokens)},
         "sentences": {"bleu_statistics": statistics, "log_probabilities": log_probabilities, "tokens": tokens},
     }
-    return record, lines
 
 
 class Report:
