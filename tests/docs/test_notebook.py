@@ -59,14 +59,9 @@ def _in_an_empty_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.drill
-def test_the_notebook_runs_without_its_sweep(monkeypatch):
-    run(monkeypatch, "install", "sweep")
-    assert Path("attention.png").is_file()
-
-
-@pytest.mark.drill
 def test_the_notebook_runs(monkeypatch):
     run(monkeypatch, "install")
+    assert Path("attention.png").is_file()
     assert Path("runs/ablation/report/index.html").is_file()
 
 
