@@ -143,7 +143,7 @@ def test_a_sweeps_run_is_measured_again_unless_it_was_measured_so(folder, monkey
     model, made = load_run(folder, "averaged"), []
     test_set = split_of(folder, model.config, "test")
 
-    def evaluation(model, decode, test_set):
+    def evaluation(model, decode, test_set, weights):
         made.append(decode.beam)
         record = {**identity(model, decode, test_set), "decode": dataclasses.asdict(decode), "n": 2}
         record |= {"measures": {key: {"score": 1.0} for key in ("bleu", "chrf")}, "perplexity": {"per_token": 2.0}}
@@ -154,12 +154,12 @@ def test_a_sweeps_run_is_measured_again_unless_it_was_measured_so(folder, monkey
     run = types.SimpleNamespace(path=folder)
     for beam in (4, 4, 3, 3):
         model.config = dataclasses.replace(model.config, decode=dataclasses.replace(model.config.decode, beam=beam))
-        measured = measure.measured_on(run, model, test_set)
+        measured = measure.measured_on(run, model, test_set, "latest")
     assert made == [4, 3] and measured["decode"]["beam"] == 3 and measured["weights_sha256"] == model.weights_sha256
     (folder / "translations" / "test.latest.txt").write_text("a\nc\n")
-    measure.measured_on(run, model, test_set)
+    measure.measured_on(run, model, test_set, "latest")
     model.params = jax.tree.map(lambda leaf: 1.5 * leaf, model.params)  # of the same step
-    measure.measured_on(run, model, test_set)
+    measure.measured_on(run, model, test_set, "latest")
     assert made == [4, 3, 3, 3]
 
 
