@@ -219,7 +219,7 @@ def training(size: Size, devices: Sequence[jax.Device], dtype: str) -> Found:
     steps = CompiledSteps([config], [make_schedule(config.optimizer, model.d_model, 100_000)], mesh)
     made = made_batch(model, size.rows * len(devices), size.length, full=True)
     batch, began = sharding.place_batch(made, mesh), time.perf_counter()
-    program = steps.compile_ahead([batch], [])[0].result()
+    program = steps.compile_ahead([(True, batch)])[0].result()
     compiled = time.perf_counter() - began
     step = training_peers.repeated(steps.train_step, steps.new_state(), (batch,))
     seconds = median_seconds(step, size.steps)

@@ -19,7 +19,7 @@ from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.plan import plan
 from transformer_jax.sweeps.status import status_of
-from transformer_jax.training.steps import CompiledSteps, Program, planned_steps
+from transformer_jax.training.steps import COMPILING, CompiledSteps, Program, planned_steps
 from transformer_jax.update import sharding
 
 
@@ -46,7 +46,7 @@ def test_programs_compiled_ahead_are_those_that_are_used():
 
     def trained(*foreseen):
         steps = CompiledSteps([config], [lambda count: 1e-3], mesh)
-        for program in steps.compile_ahead(foreseen, []):
+        for program in steps.compile_ahead([(True, batch) for batch in foreseen]):
             program.result()
         state = jax.device_put(new, jax.tree.map(lambda leaf: leaf.sharding, steps.abstract_state), may_alias=False)
         for batch in both:
@@ -67,11 +67,11 @@ def test_a_run_that_ends_leaves_the_programs_that_nobody_has_begun():
     double = Program(jax.jit(lambda arguments, batch: 2 * batch))
     steps._programs = (double, Program(None))
     with mock.patch.object(Program, "_tracing", threading.Lock()) as tracing, tracing:
-        ahead = steps.compile_ahead([np.ones(rows) for rows in range(1, 13)], [])
+        ahead = steps.compile_ahead([(True, np.ones(rows)) for rows in range(1, 13)])
         began = time.monotonic()
         steps.stop_compiling()
         assert time.monotonic() - began < 1
-    assert sum(program.cancelled() for program in ahead) == 12 - steps._pool._max_workers
+    assert sum(program.cancelled() for program in ahead) == 12 - COMPILING
     np.testing.assert_array_equal(double(None, np.ones(12)), np.full(12, 2.0))  # compiled when it is called
 
 

@@ -46,8 +46,9 @@ from transformer_jax.update.step import (
 OPTIONS = {option.path: option for option in schema.options(ExperimentConfig)}
 # Options by which a run may end before others that train with it.
 EARLY_ENDS = ("train.tokens", "train.patience", "train.until_flat")
-# Programs that are compiled side by side: each takes some GB of the host's memory.
-MOST_AT_ONCE = 8
+# Threads that compile: one for two cores, because XLA has threads of its own, and the first program is waited for.
+# Each takes some GB of the host's memory.
+COMPILING = max(1, min(len(os.sched_getaffinity(0)) // 2, 8))
 Numbers = Mapping[str, jax.Array]  # one for each run, by the path of an option
 
 
@@ -184,19 +185,24 @@ class CompiledSteps:
         self._join = jax.jit(lambda *each: jax.tree.map(lambda *leaves: jnp.stack(leaves), *each), out_shardings=of_all)
         self._zero_sums = jax.jit(zeros, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
-    def compile_ahead(self, training: Sequence[Any], evaluation: Sequence[Any]) -> list[Future[jax.stages.Compiled]]:
-        """Lets threads compile the programs for these batches, in this order, until `stop_compiling`."""
+    def compile_ahead(self, batches: Sequence[tuple[bool, Any]]) -> list[Future[jax.stages.Compiled]]:
+        """Lets threads compile the programs for these batches, in this order, until `stop_compiling`.
+
+        Each batch is of the training (True), or of an evaluation.
+        """
         runs = (len(self.configs),) if self.is_vmapped else ()
         states = jax.tree.map(
             lambda leaf, place: jax.ShapeDtypeStruct((*runs, *leaf.shape), leaf.dtype, sharding=place),
             self.abstract_state,
             self._shardings,
         )
-        self._pool = ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), MOST_AT_ONCE))
+        self._pool = ThreadPoolExecutor(COMPILING)
         step, evaluate = self._programs
         return [
-            *(step.compile_ahead(self._pool, states, batch) for batch in training),
-            *(evaluate.compile_ahead(self._pool, states.params, batch) for batch in evaluation),
+            step.compile_ahead(self._pool, states, batch)
+            if is_training
+            else evaluate.compile_ahead(self._pool, states.params, batch)
+            for is_training, batch in batches
         ]
 
     def stop_compiling(self) -> None:

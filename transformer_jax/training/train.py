@@ -230,12 +230,17 @@ class Trainer:
 
     def compile_ahead(self) -> None:
         """Starts to compile the programs that the steps and validations from here on need, the first first."""
-        setup = self.setup
-        training = setup.batches.first_of_each_shape(self.step, setup.last_step)
-        validation = setup.validation.first_of_each_shape() if setup.validation else []
+        setup, every = self.setup, self.train_config.eval_every
+        steps = setup.batches.first_of_each_shape(self.step, setup.last_step)
+        batches = [(step, True, step) for step in steps]
+        if setup.validation is not None:  # needed after the step `due`
+            due = self.step + (every - 1) - self.step % every
+            batches += [(due, False, number) for number in setup.validation.first_of_each_shape()]
         self._compiling = self.compiled.compile_ahead(
-            [setup.placed_batch(step) for step in training],
-            [setup.placed_validation_batch(number) for number in validation],
+            [
+                (is_training, (setup.placed_batch if is_training else setup.placed_validation_batch)(number))
+                for _, is_training, number in sorted(batches, key=lambda batch: batch[0])
+            ]
         )
 
     def announce(self) -> None:
