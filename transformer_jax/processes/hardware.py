@@ -5,6 +5,7 @@ import ctypes
 import os
 import statistics
 import time
+import timeit
 from pathlib import Path
 
 import jax
@@ -38,12 +39,7 @@ def peak_flops(model: ModelConfig) -> tuple[float | None, str]:
 def _measured(dtype: str) -> float:
     """FLOP/s of a matrix product, of which each simulated device has its share."""
     matrix, product = jnp.ones((SIZE, SIZE), dtype), jax.jit(lambda a: a @ a)
-    product(matrix).block_until_ready()
-    seconds = []
-    for _ in range(5):
-        began = time.perf_counter()
-        product(matrix).block_until_ready()
-        seconds.append(time.perf_counter() - began)
+    seconds = timeit.repeat(lambda: product(matrix).block_until_ready(), number=1, repeat=6)[1:]  # the first compiles
     return 2 * SIZE**3 / statistics.median(seconds) / len(jax.local_devices())
 
 
