@@ -206,9 +206,9 @@ class RunFolder:
 
     def saved_steps(self) -> set[int]:
         """The steps of the checkpoints, damaged or not."""
-        if not self.checkpoints.is_dir():
-            return set()
-        return {int(path.name) for path in self.checkpoints.iterdir() if path.name.isdecimal()}
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # a bucket has no empty folders
+            return {int(path.name) for path in self.checkpoints.iterdir() if path.name.isdecimal()}
+        return set()
 
     def _newest_step(self) -> int | None:
         """The newest checkpoint, damaged or not; None if the run has not started."""
