@@ -7,6 +7,7 @@ import dataclasses
 import math
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Failed, did_you_mean
+from transformer_jax.files.atomic import explained
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import provenance
@@ -24,6 +26,9 @@ from transformer_jax.sweeps.run import Job, SweepRun
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
 from transformer_jax.sweeps.spec import ResolvedSweep, training_flops, tune_text
 from transformer_jax.sweeps.status import BAD, Progress, RunStatus, failure, status_of, table
+
+# Bytes that must be free for another run to start after one that failed.
+ROOM = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,14 +265,15 @@ def run_jobs(
 ) -> None:
     """Returns when all runs have ended; after a stop signal, or a failure with `fail_fast`, when all are saved.
 
-    A run that saved and stopped by itself, as after `train.hours`, is resumed if it came further.
+    A run that saved and stopped by itself, as after `train.hours`, is resumed if it came further. A full disk stops all
+    runs, because each of them would fail.
     """
     pending, failures, reached = list(jobs), collections.Counter[str](), collections.Counter[str]()
-    stopping = False
+    stopping = disk_is_full = False
     progress.pending |= {run.run_id: "waiting" for job in jobs for run in job}
     while pending or pool.is_busy():
         too_many = fail_fast and any(count > retries for count in failures.values())
-        if not stopping and (signals.asked or too_many):
+        if not stopping and (signals.asked or too_many or disk_is_full):
             stopping = True
             pool.stop()
         pending = [] if stopping else pool.start(pending)
@@ -281,7 +287,8 @@ def run_jobs(
             if status.state == "failed":
                 failures[run.run_id] += 1
                 may_start = failures[run.run_id] <= retries
-            if may_start and not stopping:
+                disk_is_full = disk_is_full or not has_room(run.path)
+            if may_start and not stopping and not disk_is_full:
                 reason = status.error.partition("\n")[0]
                 progress.print(f"{run.name}: {status.state}, starting it again: {reason}")
                 progress.pending[run.run_id] = "waiting"
@@ -291,6 +298,18 @@ def run_jobs(
         if pending or pool.is_busy():
             time.sleep(pool.seconds_between_polls)
     progress.show_changes(now=True)
+
+
+def has_room(folder: Path) -> bool:
+    """Whether there is room for a small file in this folder; tells why not."""
+    try:
+        with explained(folder), tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(ROOM))
+            file.flush()
+    except Failed as full:
+        tell(f"the sweep stops: {full}")
+        return False
+    return True
 
 
 def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun]]:
