@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.support.small_runs import batches, experiment
+from tests.support.small_runs import Trainer, batches, experiment
 from tests.support.sweep_runs import BASE, defined
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput
@@ -40,21 +40,20 @@ def test_a_run_starts_from_given_parameters_and_its_sums_can_be_reset():
 
 def test_programs_compiled_ahead_are_those_that_are_used():
     """By threads; a shape that was not foreseen is compiled when it comes."""
-    config = experiment(model__dropout=0.3)
-    mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
+    run = Trainer(experiment(model__dropout=0.3))
+    config, mesh = run.config, run.mesh
     both = [sharding.place_batch(batches(1, rows)[0], mesh) for rows in (4, 2)]
 
     def trained(*foreseen):
         steps = CompiledSteps([config], [lambda count: 1e-3], mesh)
         for program in steps.compile_ahead([(True, batch) for batch in foreseen]):
             program.result()
-        state = jax.device_put(new, jax.tree.map(lambda leaf: leaf.sharding, steps.abstract_state), may_alias=False)
+        state = run.new()
         for batch in both:
             state, _ = steps.train_step(state, batch)
         steps.stop_compiling()
         return steps.train_step.func._cache_size(), jax.device_get(state)
 
-    new = jax.device_get(CompiledSteps([config], [lambda count: 1e-3], mesh).new_state())
     (plain_calls, plainly), (calls, ahead) = trained(), trained(both[0])
     assert (plain_calls, calls) == (2, 1)
     jax.tree.map(np.testing.assert_array_equal, ahead, plainly)
