@@ -48,7 +48,8 @@ OPTIONS = {option.path: option for option in schema.options(ExperimentConfig)}
 EARLY_ENDS = ("train.tokens", "train.patience", "train.until_flat")
 # Threads that compile: one for two cores, because XLA has threads of its own, and the first program is waited for.
 # Each takes some GB of the host's memory.
-COMPILING = max(1, min(len(os.sched_getaffinity(0)) // 2, 8))
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+COMPILING = max(1, min(CORES // 2, 8))
 Numbers = Mapping[str, jax.Array]  # one for each run, by the path of an option
 
 
