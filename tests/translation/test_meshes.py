@@ -13,7 +13,7 @@ from tests.support.small_models import built
 from tests.support.translating_runs import make_run, sentence
 from transformer_jax import load_run
 from transformer_jax.config import DecodeConfig, MeshConfig
-from transformer_jax.search import stages
+from transformer_jax.search import beam
 from transformer_jax.translation import translate
 from transformer_jax.update.sharding import batch_sharding, make_mesh, state_shardings
 
@@ -54,8 +54,10 @@ def test_the_same_translations_on_eight_devices_as_on_one(tmp_path, monkeypatch)
     one = on_one_device(folder, beams=(4,))
     assert_decoded_alike(decoded(folder, MeshConfig(fsdp=2, tensor=2), beams=(4,)), one)
     monkeypatch.setattr(translate, "MIN_TAIL", 1)  # sentences that are over leave their device
-    taken, rows_of = [], stages._rows_of
-    monkeypatch.setattr(stages, "_rows_of", lambda *given: taken.append((given[2], given[1].size)) or rows_of(*given))
+    taken, run_stages = [], beam.run_stages
+    monkeypatch.setattr(
+        beam, "run_stages", lambda *given: taken.append((len(given[0].last_BK), given[-1])) or run_stages(*given)
+    )
     assert_decoded_alike(decoded(folder, MeshConfig(), beams=(4,)), one)
     assert taken == [(4, 1)]  # a quarter of the sentences of each device
 
