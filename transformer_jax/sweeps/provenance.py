@@ -76,7 +76,7 @@ def mixtures(runs: Iterable[Made]) -> list[str]:
     groups: dict[str, dict[str, list[str]]] = {}  # what it is -> its digest or version -> names of runs
     for run in runs:
         facts = {f"custom code {code}": digest[:SHOWN_DIGITS] for code, digest in run.code.items()}
-        facts |= {name: run.versions.get(name, "not recorded") for name in IDENTIFYING if run.versions}
+        facts |= {name: str(run.versions.get(name, "not recorded")) for name in IDENTIFYING if run.versions}
         for kind, fact in facts.items():
             groups.setdefault(kind, {}).setdefault(fact, []).append(run.name)
     for kind, names_of in groups.items():
