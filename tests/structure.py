@@ -130,13 +130,13 @@ def crossed() -> dict[str, set[str]]:
     from tests.support.training_runs import train_here
 
     found = collections.defaultdict(set)
-    attention: FrameType | None = None
+    attention: dict[int, FrameType] = {}  # of each thread: programs are traced in several
 
     def trace(frame: FrameType, event: str, value: object) -> None:
-        nonlocal attention
+        thread = threading.get_ident()
         file, function = frame.f_code.co_filename, frame.f_code.co_name
-        if event == "return" and frame is attention:
-            attention = None
+        if event == "return" and frame is attention.get(thread):
+            del attention[thread]
         if event != "call" or not file.startswith(str(PACKAGE)) or function.startswith("<"):
             return
         name = str(Path(file).relative_to(PACKAGE))
@@ -144,8 +144,8 @@ def crossed() -> dict[str, set[str]]:
             "with_context",
             "__call__",
         ):
-            attention = attention or frame
-        if attention is not None:
+            attention.setdefault(thread, frame)
+        if thread in attention:
             found["call of attention"].add(name)
         if name.startswith(("update/", "training/")):
             found[name.partition("/")[0]].add(name)
