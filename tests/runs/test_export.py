@@ -1,5 +1,6 @@
 """Folders of runs and of models that a disk has spoilt, or a stranger has made: never a silent wrong result."""
 
+import errno
 import random
 import shutil
 import types
@@ -10,9 +11,10 @@ import pytest
 
 from tests.support.translating_runs import make_run
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import write_record
 from transformer_jax.files.record import read_record
+from transformer_jax.runs.checkpoint import DamagedCheckpoint
 from transformer_jax.runs.export import SavedWeights, new_folder
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.translation.load import read_weights
@@ -26,6 +28,17 @@ def whole(tmp_path_factory):
 @pytest.fixture
 def run(whole, tmp_path):
     return shutil.copytree(whole, tmp_path / "run")
+
+
+def test_a_checkpoint_that_the_disk_does_not_return_is_a_failure_and_no_bad_input(tmp_path):
+    def unreadable(*_):
+        raise DamagedCheckpoint("input/output error") from OSError(errno.EIO, "input/output error")
+
+    weights = SavedWeights.__new__(SavedWeights)
+    weights._checkpoints = types.SimpleNamespace(steps=[3], directory=tmp_path, restore=unreadable)
+    weights._wanted = None
+    with pytest.raises(Failed, match="is damaged"):
+        weights.of_step(3)
 
 
 def flipped(path, dice):

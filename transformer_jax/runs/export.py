@@ -19,7 +19,7 @@ from flax import traverse_util
 from transformer_jax import config as configuration
 from transformer_jax.config import ExperimentConfig, MeshConfig
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import UNFINISHED, explained, remove, write_atomically, write_record
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import plain_name, read_record
@@ -60,7 +60,9 @@ class SavedWeights:
         try:
             return self._params(step)
         except DamagedCheckpoint as problem:
-            raise BadInput(f"{self._checkpoints.directory / str(step)}: is damaged ({problem})") from None
+            # A disk that does not return a file is not the user's mistake.
+            kind = Failed if isinstance(problem.__cause__, OSError) else BadInput
+            raise kind(f"{self._checkpoints.directory / str(step)}: is damaged ({problem})") from None
 
     def _params(self, step: int) -> Any:
         state, _ = self._checkpoints.restore(step, self._wanted)
