@@ -1,4 +1,4 @@
-"""Variants as a grid, and what differs between seeds: the initial parameters, the order of the data, the split."""
+"""Variants as a grid, and what differs between seeds: the initial parameters and the order of the data."""
 
 import pytest
 

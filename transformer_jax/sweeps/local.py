@@ -168,7 +168,7 @@ def pinned(slot: Slot) -> Iterator[None]:
 
 
 class LocalPool:
-    """Worker processes on this machine, one in each slot: a `Pool`."""
+    """Worker processes on this machine, one in each slot."""
 
     seconds_between_polls = 0.2
 

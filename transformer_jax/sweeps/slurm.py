@@ -106,7 +106,7 @@ class NoAnswer(Failed):
 
 
 class SlurmPool:
-    """The jobs of a sweep on a cluster: a `Pool`. SWEEP/slurm/jobs.json has those that are queued or running."""
+    """The jobs of a sweep on a cluster. SWEEP/slurm/jobs.json has those that are queued or running."""
 
     seconds_between_polls = 30.0
 
