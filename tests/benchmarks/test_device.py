@@ -48,6 +48,10 @@ def test_it_ends_at_its_limit_with_what_it_has(tmp_path, monkeypatch):
     content, page = found[0]
     assert [*content["results"]] == ["quick"] and content["left_out"] == ["hangs"]
     assert "| quick | right |" in page and "| hangs |  | left out no time was left |" in page
+    ended.clear()
+    monkeypatch.setattr(device, "parts", lambda: {"hangs": hangs})
+    device.main(["--minutes", "0.005", "--output", str(tmp_path / "page")])
+    assert found[1][0]["results"] == {} and found[1][0]["left_out"] == ["hangs"]
 
 
 @pytest.mark.drill

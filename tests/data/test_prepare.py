@@ -222,6 +222,11 @@ def test_a_second_start_reads_again_only_files_with_another_size_or_time(tmp_pat
         os.utime(path, (1, 1))
     prepare(config, tmp_path / "data").verify()
     assert read == ["train.en", "train.source.tokens"]
+    target, status = Path(*config.data.target), os.stat(*config.data.target)
+    target.write_text(f"{target.read_text()}ein Satz mehr\n")
+    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(BadInput, match="text has changed"):
+        prepare(config, tmp_path / "data")
 
 
 def test_text_that_is_gone_is_not_needed_again(tmp_path, capsys):

@@ -1,14 +1,17 @@
 """Factorial designs, contrasts, controls, primary metrics, margins and looks, as every form of a report shows them."""
 
 import csv
+import dataclasses
 import json
 import shutil
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from tests.support.finished_sweeps import Report, changed, edit, make_sweep, record_file, variant
 from transformer_jax import cli
+from transformer_jax.report.findings import find
 from transformer_jax.report.results import load_sweep
 from transformer_jax.report.write import write_report
 
@@ -32,7 +35,7 @@ EFFECTS = ["heads=1 against 8", "norm=pre against post", "heads=1 against 8 × n
 def asked(tmp_path_factory):
     """The report of a 2 x 2 design with a control and a contrast; perplexity is primary, with a wide margin."""
     contrasts = {"either alone against both": {"h1": 0.5, "pre": 0.5, "both": -1}}
-    definition = {"primary": "perplexity", "margin": {"perplexity": 0.1, "bleu": 0.1}, "contrasts": contrasts}
+    definition = {"primary": "perplexity", "margin": {"perplexity": 0.1, "bleu": 0.2}, "contrasts": contrasts}
     path = tmp_path_factory.mktemp("asked") / "sweep"
     return Report(make_sweep(path, (*CELLS, AGAIN), seeds=range(5), sentences=80, **definition))
 
@@ -66,15 +69,22 @@ def test_the_primary_metric_is_first_and_all_others_are_called_secondary(asked):
     assert asked.content.tests[0].summary[0].startswith("Primary metric, Perplexity per token")
     assert [*asked.content.tests[0].forests["differences"]] == ["perplexity", "bleu"]
     assert asked.content.scatter is None or asked.content.scatter.y == "PPL"
+    _, second = find(
+        dataclasses.replace(asked.content.sweep, tests=["other", "test"])
+    )  # primary on the first test set alone
+    assert {found.role for found in second.by_metric.values()} == {"secondary"}
 
 
 def test_verdicts_against_the_margin(asked):
-    """Changes are better, the control is equivalent; 0.1 BLEU are too few to tell anything."""
+    """Changes are better, the control is equivalent; 0.2 BLEU are too few to tell anything."""
     (test,) = asked.json["tests"]
     verdict = {name: found["verdict"] for name, found in test["perplexity_differences"].items()}
     assert set(verdict.values()) <= {"better", "equivalent"} and "better" in verdict.values()
     control = test["perplexity_controls"]["again"]
     assert control["verdict"] == "equivalent" and control["equivalence_p"] < 0.05 < control["corrected_p"]
+    for found, margin in ((control, np.log(1.1)), (test["bleu_controls"]["again"], 0.2)):
+        one_sided = scipy.stats.t.sf((margin - abs(found["value"])) / found["error"], found["freedom"])
+        assert found["equivalence_p"] == pytest.approx(one_sided)
     assert test["bleu_controls"]["again"]["verdict"] == "undecided"
     assert asked.lines[1]["log_perplexity_difference_verdict"] == verdict["h1"]
 
@@ -102,13 +112,14 @@ def test_runs_have_their_levels_and_updates(asked):
     assert (row["level_heads"], row["level_norm"], row["updates"]) == ("8", "pre", "1000")
 
 
-def test_an_effect_is_averaged_over_the_combinations_that_were_measured(asked, tmp_path):
-    """Without the cell of both changes, each effect is that of one change, and there is no interaction."""
+@pytest.mark.parametrize(("missing", "effect", "change"), [("both", EFFECTS[0], "h1"), ("h1", EFFECTS[1], "pre")])
+def test_an_effect_is_averaged_over_the_combinations_that_were_measured(asked, tmp_path, missing, effect, change):
+    """Without the cell of both changes, or of one, an effect is that of one change, and there is no interaction."""
     path = shutil.copytree(asked.content.sweep.path, tmp_path / "sweep", symlinks=True)
-    shutil.rmtree(path / "runs" / "both")
+    shutil.rmtree(path / "runs" / missing)
     test = Report(path).json["tests"][0]
     assert list(test["bleu_effects"]) == EFFECTS[:2] and "bleu_contrasts" not in test
-    assert test["bleu_effects"][EFFECTS[0]]["value"] == pytest.approx(test["bleu_differences"]["h1"]["value"])
+    assert test["bleu_effects"][effect]["value"] == pytest.approx(test["bleu_differences"][change]["value"])
 
 
 @pytest.mark.parametrize(("best_is", "better"), [("highest", "better"), ("lowest", "worse")])

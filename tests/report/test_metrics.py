@@ -44,6 +44,12 @@ def test_deviation_needs_two_seeds_and_must_not_overflow():
     assert (p_text(0.0004), p_text(0.25)) == ("< 0.001", "0.250")
 
 
+def test_what_is_surely_within_the_margin_is_equivalent_though_it_be_significant():
+    found = difference(0.2)._replace(equivalence_p=0.01)
+    assert BLEU.mark(found) == "better" and BLEU.verdict(found) == "equivalent"
+    assert BLEU.verdict(found._replace(equivalence_p=0.5)) == "better"
+
+
 def test_detectable_differences_are_signed_and_possible():
     assert BLEU.mde_text(2.0) == "±2.00 BLEU" and BLEU.mde_text(101.0) == ""
     assert EXACT_MATCH.mde_text(3.0) == "±3.0 points of exact match"

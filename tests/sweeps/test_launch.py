@@ -108,6 +108,8 @@ def test_each_variant_gets_the_rate_that_did_best(folder, tuned, capsys):
         ({0.5: (2.0, 2.1), 1: (1.9, 2.0), 2: (1.8, 1.95)}, 2),
         ({0.5: (1.8, 1.9), 1: (1.9, 2.0), 2: (1.7, 2.1)}, 0.5),
         ({0.5: (1.9, 1.8), 1: (2.9, 2.0), 2: (1.8, 1.9)}, 0.5),  # as near to 1 as 2, which ties: the first
+        ({0.5: (1.9, 1.8), 1: (2.9, 2.0), 2: (1.8, 1.85)}, 2),  # as near to 1 as 0.5, and better on average
+        ({1: (2.0, 2.0), 2: (1.0, 1.85)}, 2),  # better by far with one seed, and a little with the other
         ({0.5: (2.0, 2.1), 1: ("diverged", 1.0), 4: (1.9, 2.2)}, 0.5),
     ],
 )
