@@ -61,7 +61,7 @@ class MeshConfig(Section, affects="computation"):
     """The layout of the devices, on which the result does not depend."""
 
     data: int | None = option(None, "devices that share the batch; none = all that are left over", at_least=1)
-    fsdp: int = option(1, "devices that share the batch and shard every parameter", at_least=1)
+    fsdp: int = option(1, "devices that share the batch and shard every matrix", at_least=1)
     tensor: int = option(1, "devices that shard each matrix product (tensor parallelism)", at_least=1)
     replicate: tuple[Pattern, ...] = option((), "patterns of parameters of custom modules that every device has whole")
     start_within: float = option(300.0, "seconds that the processes of a run wait for each other at the start", above=0)

@@ -36,8 +36,8 @@ class OptimizerConfig(Section):
 
     name: str = option(
         "adam",
-        "adam; muon, for hidden matrices, and adam for the rest; any optimizer of optax or optax.contrib by its name "
-        "there; or path/to/file.py:Name",
+        "adam; muon, for hidden matrices, and adam for the rest; any other of optax or optax.contrib by its name "
+        "there, but schedule-free ones; or path/to/file.py:Name",
     )
     beta1: float = option(0.9, "b1 of Adam and its variants", **PROBABILITY, condition=ADAM)
     beta2: float = option(0.98, "b2 of Adam and its variants", **PROBABILITY, condition=ADAM)
