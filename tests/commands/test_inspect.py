@@ -55,6 +55,14 @@ def test_the_padding_of_batches_is_that_of_the_configs_mesh(tmp_path, capsys):
     assert shares[1] < shares[0] - 10
 
 
+@pytest.mark.parametrize(
+    "arguments", [["--data", "--json"], ["--data", "--program=p.txt"], ["--options", "--compile-for=H100"]]
+)
+def test_a_flag_without_effect_is_an_error(arguments, capsys):
+    assert cli.main(["inspect", BASE, *arguments]) == 2
+    assert f"{arguments[1].partition('=')[0]}: no effect with {arguments[0]}" in capsys.readouterr().err
+
+
 def test_the_cost_of_a_batch_is_the_formulas(inspect):
     _, _, cost = inspect("--config.data.tokens_per_batch=1000")
     trained = training_flops(ModelConfig.base(), 32, 32)

@@ -45,6 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    of_a_program = {"--program": arguments.program, "--program-of": arguments.program_of, "--json": arguments.json}
+    if arguments.options:
+        of_a_program["--compile-for"] = arguments.compile_for
+    unused = [flag for flag, value in of_a_program.items() if value]
+    if unused and (arguments.options or arguments.data):
+        raise BadInput(f"{', '.join(unused)}: no effect with {'--data' if arguments.data else '--options'}")
     if arguments.options:
         print(options_table())
         return

@@ -185,7 +185,6 @@ def tune_text(factors: Sequence[float] | None) -> str:
 
 
 @functools.cache  # the model is traced to count them
-@functools.cache
 def parameters(model: ModelConfig) -> int:
     """The number of parameters, with the vocabulary that the config asks for."""
     return sum(size.parameter_counts(model).values())
