@@ -1,4 +1,4 @@
-"""Runs the bad week and prints what was done and what must not have happened. See `tests/chaos/__init__.py`."""
+"""Runs cases of fault injection, and prints what was done and every violation. See `tests/chaos/__init__.py`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.chaos.place import VARIANTS, Place
 from tests.chaos.tally import Tally, Violation
 from transformer_jax import cli
 
-# What can happen, and how often in a hundred.
-HAPPENINGS: dict[Callable[[Place, random.Random, Tally], None], int] = {
+# Each case, and its weight in the choice of the next one.
+CASES: dict[Callable[[Place, random.Random, Tally], None], int] = {
     trainings.interrupted_training: 20,
     preparing.interrupted_preparing: 12,
     folders.damaged_folder: 20,
@@ -42,15 +42,15 @@ HAPPENINGS: dict[Callable[[Place, random.Random, Tally], None], int] = {
     storage.stale_listing: 3,
     storage.full_disk: 4,
 }
-BY_NAME = {happening.__name__: happening for happening in HAPPENINGS}
+BY_NAME = {case.__name__: case for case in CASES}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--seed", type=int, default=0, help="what happens is a function of the seed and its number")
-    parser.add_argument("--runs", type=int, default=None, help="how many things happen (default: 20, without --hours)")
+    parser.add_argument("--seed", type=int, default=0, help="a case is a function of the seed and its number")
+    parser.add_argument("--runs", type=int, default=None, help="how many cases (default: 20, without --hours)")
     parser.add_argument("--hours", type=float, help="in place of --runs")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--only", help=f"of these, with commas between: {', '.join(BY_NAME)}")
     parser.add_argument("--variants", default=",".join(VARIANTS), help="what is trained (default: %(default)s)")
     parser.add_argument("--place", type=Path, help="where (default: a temporary directory, removed if all is well)")
@@ -70,10 +70,10 @@ def main() -> int:
     deadline = begin + 3600 * (chosen.hours or 1e6)
     with contextlib.suppress(KeyboardInterrupt):
         while number < chosen.first + runs and time.monotonic() < deadline:
-            happen(place, chosen.seed, number, names, tally)
+            run_case(place, chosen.seed, number, names, tally)
             number += 1
     minutes = (time.monotonic() - begin) / 60
-    print(f"\nseed {chosen.seed}, {number - chosen.first} happenings in {minutes:.1f} minutes\n\n{tally.table()}")
+    print(f"\nseed {chosen.seed}, {number - chosen.first} cases in {minutes:.1f} minutes\n\n{tally.table()}")
     for violation in tally.violations:
         print(f"\nVIOLATION {violation}")
     if tally.violations:
@@ -83,13 +83,13 @@ def main() -> int:
     return 1 if tally.violations else 0
 
 
-def happen(place: Place, seed: int, number: int, names: list[str], tally: Tally) -> None:
-    """One thing that happens, and what it leads to."""
+def run_case(place: Place, seed: int, number: int, names: list[str], tally: Tally) -> None:
+    """The case of a number, and whether what must hold after it holds."""
     dice = random.Random(f"{seed}:{number}")
-    name = dice.choices(names, [HAPPENINGS[BY_NAME[name]] for name in names])[0]
+    name = dice.choices(names, [CASES[BY_NAME[name]] for name in names])[0]
     again = f"--only={','.join(names)} " if len(names) < len(BY_NAME) else ""
     print(f"{number:>5} {name}", flush=True)
-    tally.count(f"happenings: {name.replace('_', ' ')}")
+    tally.count(f"cases: {name.replace('_', ' ')}")
     try:
         BY_NAME[name](place, dice, tally)
     except Violation as violation:

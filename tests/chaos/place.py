@@ -1,4 +1,4 @@
-"""Where it all happens, and what an undisturbed run comes to: the measure of all others."""
+"""The folder of all cases, and the results of undisturbed runs, which those of disturbed ones must equal."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 
 class Violation(Exception):
-    """Something happened that must not, whatever was done to a run."""
+    """A statement that must hold in every case does not hold."""
 
 
 def check(holds: bool, what: object) -> None:
