@@ -1,4 +1,4 @@
-"""This process's devices and memory: the peak FLOP/s that MFU is relative to, the memory in use."""
+"""This process's devices, cores and memory: the peak FLOP/s that MFU is relative to, the memory in use."""
 
 import contextlib
 import ctypes
@@ -41,6 +41,11 @@ def _measured(dtype: str) -> float:
     matrix, product = jnp.ones((SIZE, SIZE), dtype), jax.jit(lambda a: a @ a)
     seconds = timeit.repeat(lambda: product(matrix).block_until_ready(), number=1, repeat=6)[1:]  # the first compiles
     return 2 * SIZE**3 / statistics.median(seconds) / len(jax.local_devices())
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def keep_freed_memory() -> None:

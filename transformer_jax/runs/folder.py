@@ -329,12 +329,14 @@ def numerics() -> dict[str, Any]:
     """What decides, besides the versions, how numbers are rounded in this process."""
     import jax  # here, because it loads slowly
 
+    from transformer_jax.processes.hardware import cores
+
     cpuinfo = Path("/proc/cpuinfo")
     cpu = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
     kinds = [device.device_kind for device in jax.devices()]
     return {
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": cores(),
         "cpu": cpu[1] if cpu else platform.machine(),
         "devices": ", ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)),
     }

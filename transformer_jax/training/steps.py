@@ -8,7 +8,6 @@ traced arrays, with one number for each run.
 import dataclasses
 import functools
 import math
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -27,6 +26,7 @@ from transformer_jax.data.batching import training_batches
 from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.errors import BadInput
 from transformer_jax.processes.compilation import unfused, unfused_if_custom
+from transformer_jax.processes.hardware import cores
 from transformer_jax.schema import with_values
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums
@@ -48,8 +48,7 @@ OPTIONS = {option.path: option for option in schema.options(ExperimentConfig)}
 EARLY_ENDS = ("train.tokens", "train.patience", "train.until_flat")
 # Threads that compile: one for two cores, because XLA has threads of its own, and the first program is waited for.
 # Each takes some GB of the host's memory.
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-COMPILING = max(1, min(CORES // 2, 8))
+COMPILING = max(1, min(cores() // 2, 8))
 Numbers = Mapping[str, jax.Array]  # one for each run, by the path of an option
 
 
