@@ -115,8 +115,9 @@ class Program:
         self._executables: dict[Any, Future[jax.stages.Compiled]] = {}
 
     def __call__(self, arguments: Any, batch: Any) -> Any:
-        known = self._executables.get(_shapes(batch))
-        return (self.func if known is None else known.result())(*self.args, arguments, batch)
+        ahead = self._executables.get(_shapes(batch))
+        func = self.func if ahead is None or ahead.cancelled() else ahead.result()
+        return func(*self.args, arguments, batch)
 
     def compile_ahead(self, pool: Executor, arguments: Any, batch: Any) -> Future[jax.stages.Compiled]:
         """The future executable for batches of this shape."""
@@ -126,12 +127,8 @@ class Program:
                 lowered = self.func.lower(*self.args, arguments, batch)
             return lowered.compile()
 
-        if _shapes(batch) not in self._executables:
-            self._executables[_shapes(batch)] = pool.submit(compiled)
-        return self._executables[_shapes(batch)]
-
-    def forget_cancelled(self) -> None:
-        self._executables = {shapes: each for shapes, each in self._executables.items() if not each.cancelled()}
+        self._executables[_shapes(batch)] = executable = pool.submit(compiled)
+        return executable
 
 
 def _shapes(batch: Any) -> Any:
@@ -154,7 +151,6 @@ class CompiledSteps:
     ):
         self.configs, self.schedules, self.mesh = configs, schedules, mesh
         config, self.is_vmapped = configs[0], len(configs) > 1
-        self._pool: Executor | None = None
         self.optimizer = make_optimizer(config.optimizer, schedules[0], mup_rate_factors(config.model))
         self.abstract_state = abstract = TrainState.abstract(config, self.optimizer, mesh)
         of_one = jax.tree.map(lambda leaf: leaf.sharding, abstract)
@@ -168,18 +164,21 @@ class CompiledSteps:
             self.new_state = functools.partial(TrainState.create, config, self.optimizer, mesh, params, abstract)
             train_step = Program(make_train_step(config, self.optimizer, mesh, abstract), np.uint32(config.seed))
             evaluate = Program(make_eval_step(config, mesh))
-        self._programs = (train_step, evaluate)
+        self._programs, self._pool = (train_step, evaluate), ThreadPoolExecutor(COMPILING)
         self.train_step: Callable[[Any, Any], tuple[TrainState, StepMetrics]] = train_step  # debugging.py wraps it
         self.evaluate: Callable[[Any, Any], TokenSums] = evaluate
+
+        runs = (len(configs),) if self.is_vmapped else ()
 
         def take(tree: Any, run: int) -> Any:
             return jax.tree.map(lambda leaf: leaf[run], tree)
 
         def zeros() -> IntervalSums:
-            runs = (len(configs),) if self.is_vmapped else ()
             return jax.tree.map(lambda leaf: jnp.zeros(runs, leaf.dtype), IntervalSums.zero())
 
-        self._shardings = of_all
+        self._abstract_states = jax.tree.map(
+            lambda leaf, place: jax.ShapeDtypeStruct((*runs, *leaf.shape), leaf.dtype, sharding=place), abstract, of_all
+        )
         self._take = jax.jit(take, out_shardings=of_one)
         self._take_params = jax.jit(take, out_shardings=of_one.params)
         self._join = jax.jit(lambda *each: jax.tree.map(lambda *leaves: jnp.stack(leaves), *each), out_shardings=of_all)
@@ -190,14 +189,7 @@ class CompiledSteps:
 
         Each batch is of the training (True), or of an evaluation.
         """
-        runs = (len(self.configs),) if self.is_vmapped else ()
-        states = jax.tree.map(
-            lambda leaf, place: jax.ShapeDtypeStruct((*runs, *leaf.shape), leaf.dtype, sharding=place),
-            self.abstract_state,
-            self._shardings,
-        )
-        self._pool = ThreadPoolExecutor(COMPILING)
-        step, evaluate = self._programs
+        (step, evaluate), states = self._programs, self._abstract_states
         return [
             step.compile_ahead(self._pool, states, batch)
             if is_training
@@ -207,10 +199,7 @@ class CompiledSteps:
 
     def stop_compiling(self) -> None:
         """Leaves the programs that no thread has begun to compile."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-        for program in self._programs:
-            program.forget_cancelled()
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def join(self, states: Sequence[TrainState]) -> TrainState:
         """The states of all runs, from the state of each."""

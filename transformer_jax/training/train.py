@@ -232,16 +232,13 @@ class Trainer:
         """Starts to compile the programs that the steps and validations from here on need, the first first."""
         setup, every = self.setup, self.train_config.eval_every
         steps = setup.batches.first_of_each_shape(self.step, setup.last_step)
-        batches = [(step, True, step) for step in steps]
-        if setup.validation is not None:  # needed after the step `due`
-            due = self.step + (every - 1) - self.step % every
-            batches += [(due, False, number) for number in setup.validation.first_of_each_shape()]
-        self._compiling = self.compiled.compile_ahead(
-            [
-                (is_training, (setup.placed_batch if is_training else setup.placed_validation_batch)(number))
-                for _, is_training, number in sorted(batches, key=lambda batch: batch[0])
-            ]
-        )
+        needed = [(step, True, setup.placed_batch(step)) for step in steps]
+        if setup.validation is not None:
+            before = every * (self.step // every + 1) - 1  # the last step before the next validation
+            numbers = setup.validation.first_of_each_shape()
+            needed += [(before, False, setup.placed_validation_batch(number)) for number in numbers]
+        needed.sort(key=lambda at_step: at_step[0])
+        self._compiling = self.compiled.compile_ahead([(is_training, batch) for _, is_training, batch in needed])
 
     def announce(self) -> None:
         """Prints what a log should begin with."""
