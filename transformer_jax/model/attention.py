@@ -324,19 +324,21 @@ class MultiHeadAttention(nn.Module):
         bias = encoding.bias(q_BTHK, *positions)
         q_BTHK = encoding.content_queries(q_BTHK)
         are_shown = self.is_mutable_collection("intermediates") and not self.is_initializing()
-        if not (are_shown or encoding.moves_values or (drops(self.dropout) and not context.deterministic)):
-            inputs = q_BTHK, k_BSHK, v_BSHV
-            if self.implementation != "plain" and self.softcap is None and not self.is_initializing():
-                described: Any = mask, bias, self.scale, context.lengths_B, context.is_causal, context.window
-                heads_BTHV = fused.fused_attention(self.implementation, *inputs, *described)
-                if heads_BTHV is not None:
-                    return heads_BTHV
-            if context.window is None:
-                return _attended(inputs, mask, bias, self.scale, self.softcap)
+        needs_weights = are_shown or encoding.moves_values or (drops(self.dropout) and not context.deterministic)
+        has_kernels = self.implementation != "plain" and self.softcap is None and not self.is_initializing()
+        inputs = q_BTHK, k_BSHK, v_BSHV
+        if has_kernels and not needs_weights:
+            described: Any = mask, bias, self.scale, context.lengths_B, context.is_causal, context.window
+            heads_BTHV = fused.fused_attention(self.implementation, *inputs, *described)
+            if heads_BTHV is not None:
+                return heads_BTHV
         if context.window is not None:
-            # Memory is then linear in the length; weights that are shown are all in one array.
-            in_blocks = q_BTHK.shape[1] > 2 * context.window and not are_shown
-            return self._attend_near(q_BTHK, k_BSHK, v_BSHV, context, context.window if in_blocks else None)
+            # With blocks memory is linear in the length; weights that are shown are all in one array.
+            length = q_BTHK.shape[1]
+            size = length if are_shown or length <= 2 * context.window else context.window
+            return self._attend_near(*inputs, context, size)
+        if not needs_weights:
+            return _attended(inputs, mask, bias, self.scale, self.softcap)
         weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, self.scale, self.softcap)
         if are_shown:
             self.sow("intermediates", "weights", weights_BHTS)
@@ -345,12 +347,12 @@ class MultiHeadAttention(nn.Module):
         return heads_BTHV + encoding.moved_values(weights_BHTS, *positions) if encoding.moves_values else heads_BTHV
 
     def _attend_near(
-        self, q_BTHK: jax.Array, k_BTHK: jax.Array, v_BTHV: jax.Array, context: Context, block: int | None
+        self, q_BTHK: jax.Array, k_BTHK: jax.Array, v_BTHV: jax.Array, context: Context, size: int
     ) -> jax.Array:
-        """Attention to a window of keys: each block of queries is a row of its own, with the keys near them."""
+        """Attention to a window of keys: each block of `size` queries is a row of its own, with the keys near them."""
         (batch, length), window = q_BTHK.shape[:2], context.window or 0
-        size, before, after = (length, 0, 0) if block is None else (block, window, 0 if context.is_causal else window)
-        count, around = -(-length // size), before + size + after
+        before = 0 if size == length else window
+        count, around = -(-length // size), before + size + (0 if context.is_causal else before)
 
         def blocks(x: jax.Array, before: int, around: int) -> jax.Array:
             """The rows of x in blocks, each with those before and after it."""
@@ -367,8 +369,7 @@ class MultiHeadAttention(nn.Module):
         mask_BNHTS = allowed_NTS[None, :, None]
         if context.mask is not None:  # where an axis has size 1, its one entry is that of all
             mask = jnp.asarray(context.mask)
-            rows_NT1 = queries_NT[:, :, None] if mask.shape[2] > 1 else jnp.zeros((1, 1, 1), int)
-            columns_N1S = keys_NS[:, None] if mask.shape[3] > 1 else jnp.zeros((1, 1, 1), int)
+            rows_NT1, columns_N1S = queries_NT[:, :, None] % mask.shape[2], keys_NS[:, None] % mask.shape[3]
             mask_BNHTS = mask_BNHTS & jnp.moveaxis(mask[:, :, rows_NT1, columns_N1S], 1, 2)
         if context.segments_BT is not None:
             segments_BT = jnp.asarray(context.segments_BT)
