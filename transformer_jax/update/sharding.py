@@ -133,26 +133,26 @@ def _spec(name: str, shape: tuple[int, ...], mesh: Mesh, replicate: Sequence[str
     return None
 
 
-def along(axis: str, shardings: Any) -> Any:
-    """How one axis alone divides each array, as PartitionSpecs."""
+def specs_over(axis: str, shardings: Any) -> Any:
+    """The PartitionSpec of each array over one axis alone."""
 
-    def alone(sharding: NamedSharding) -> PartitionSpec:
-        divides = sharding.mesh.shape[axis] > 1
-        return PartitionSpec(*(axis if name == axis and divides else None for name in sharding.spec))
+    def spec(sharding: NamedSharding) -> PartitionSpec:
+        is_sharded = sharding.mesh.shape[axis] > 1
+        return PartitionSpec(*(axis if name == axis and is_sharded else None for name in sharding.spec))
 
-    return jax.tree.map(alone, shardings)
+    return jax.tree.map(spec, shardings)
 
 
 def gathered(params: Any, shardings: Any) -> Any:
-    """Inside a `shard_map`, the parameters whole along `fsdp`. The derivative sums gradients and scatters them."""
+    """Inside a `shard_map`, parameters gathered over `fsdp`. The derivative sums gradients and scatters them."""
 
     def gather(array: jax.Array, sharding: NamedSharding) -> jax.Array:
-        fsdp, tensor = along("fsdp", sharding), along("tensor", sharding)
+        fsdp, tensor = specs_over("fsdp", sharding), specs_over("tensor", sharding)
         if "fsdp" not in fsdp:
             return array
-        whole = functools.partial(jax.lax.all_gather, axis_name="fsdp", axis=fsdp.index("fsdp"), tiled=True)
-        if "tensor" in tensor:  # XLA would gather along `tensor`, too
-            whole = jax.shard_map(whole, axis_names={"tensor"}, in_specs=tensor, out_specs=tensor, check_vma=False)
-        return whole(array)
+        joined = functools.partial(jax.lax.all_gather, axis_name="fsdp", axis=fsdp.index("fsdp"), tiled=True)
+        if "tensor" in tensor:  # XLA would gather over `tensor`, too
+            joined = jax.shard_map(joined, axis_names={"tensor"}, in_specs=tensor, out_specs=tensor, check_vma=False)
+        return joined(array)
 
     return jax.tree.map(gather, params, shardings)

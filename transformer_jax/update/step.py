@@ -218,7 +218,7 @@ def batch_gradient(
     if sharding.batch_shards(mesh) == 1:
         return rows_gradient(config, mesh, params, batch, key)
     shardings = sharding.state_shardings({"params": params}, mesh, config.model, config.mesh.replicate)["params"]
-    shards = sharding.along("fsdp", shardings)
+    shards = sharding.specs_over("fsdp", shardings)
 
     def summed(gradient: jax.Array, shard: PartitionSpec) -> jax.Array:
         return jax.lax.psum(gradient, "data" if "fsdp" in shard else sharding.BATCH_AXES)
