@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 
-from tests.support.buckets import bucket
+from tests.support.cloud_storage import bucket
 from tests.support.many_processes import job, train
 from tests.support.training_runs import metrics
 

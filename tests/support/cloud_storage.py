@@ -46,8 +46,8 @@ def bucket() -> Iterator[str]:
         running.wait()
 
 
-class Weather:
-    """Between the libraries and the server: how many answers of a hundred are errors, and how many come late."""
+class Proxy:
+    """Between the libraries and the server: which percentages of answers are errors, and come late."""
 
     def __init__(self) -> None:
         self.errors = self.late = 0
@@ -55,9 +55,9 @@ class Weather:
 
 
 @contextlib.contextmanager
-def bad_weather() -> Iterator[Weather]:
+def unreliable_proxy() -> Iterator[Proxy]:
     """Within `bucket`: some answers are late, or 500, 503 or 429 before or after the server has acted."""
-    weather, dice, there = Weather(), random.Random(0), os.environ["STORAGE_EMULATOR_HOST"].rpartition("/")[2]
+    proxy, dice, there = Proxy(), random.Random(0), os.environ["STORAGE_EMULATOR_HOST"].rpartition("/")[2]
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -69,11 +69,11 @@ def bad_weather() -> Iterator[Weather]:
                     content += self.rfile.read(size)
                     self.rfile.readline()
                 self.rfile.readline()
-            is_error = dice.randrange(100) < weather.errors
+            is_error = dice.randrange(100) < proxy.errors
             # This server, unlike Google's, has forgotten an upload that is complete.
             acts = dice.random() < 0.5 and self.command == "POST" and "upload_id" not in self.path
-            if dice.randrange(100) < weather.late:
-                weather.count["late"] += 1
+            if dice.randrange(100) < proxy.late:
+                proxy.count["late"] += 1
                 time.sleep(0.5)
             status, headers, body = dice.choice([503, 500, 429]), [], b"{}"
             if not is_error or acts:
@@ -81,11 +81,11 @@ def bad_weather() -> Iterator[Weather]:
                 sent = {name: value for name, value in self.headers.items() if name != "Transfer-Encoding"}
                 server.request(self.command, self.path, content, {**sent, "Content-Length": str(len(content))})
                 answer = server.getresponse()
-                found = answer.read()
+                content = answer.read()
                 if not is_error:
-                    status, headers, body = answer.status, answer.getheaders(), found
+                    status, headers, body = answer.status, answer.getheaders(), content
                 server.close()
-            weather.count["errors"] += is_error
+            proxy.count["errors"] += is_error
             self.send_response(status)
             for name, value in headers:
                 if name not in ("Content-Length", "Transfer-Encoding", "Connection"):
@@ -100,10 +100,10 @@ def bad_weather() -> Iterator[Weather]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as proxy:
-        proxy.handle_error = lambda *_: None  # a client that is gone
-        threading.Thread(target=proxy.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{proxy.server_port}"
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listener:
+        listener.handle_error = lambda *_: None  # a client that is gone
+        threading.Thread(target=listener.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{listener.server_port}"
         with mock.patch.dict(os.environ, STORAGE_EMULATOR_HOST=address, TENSORSTORE_GCS_HTTP_URL=address):
-            yield weather
-        proxy.shutdown()
+            yield proxy
+        listener.shutdown()
