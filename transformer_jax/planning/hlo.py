@@ -260,18 +260,19 @@ def _convolution_terms(product: Instruction, left: tuple[int, ...], right: tuple
     labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", product.text)
     if not labels:
         raise UnknownHlo(f"a convolution without labels of its axes: {product.text[:80]}")
-    sizes = [dict(zip(axes, shape, strict=False)) for axes, shape in zip(labels.groups(), (left, right), strict=False)]
-    result = dict(zip(labels[3], product.arrays[0].shape, strict=False))
+    shapes = left, right, product.arrays[0].shape
+    lefts, rights, results = (dict(zip(*pair, strict=True)) for pair in zip(labels.groups(), shapes, strict=True))
     window = dict(each.split("=") for each in product.attribute(r"window=\{([^}]*)\}").split())
-    terms = result["b"] * result["f"] * sizes[1]["i"]
-    for axis in filter(str.isdigit, labels[1]):
-        stride, dilation, gap, (low, *_) = (
-            [int(n) for n in window[name].split("x")[int(axis)].split("_")] if name in window else [default]
-            for name, default in (("stride", 1), ("rhs_dilate", 1), ("lhs_dilate", 1), ("pad", 0))
-        )
-        outputs, taps = np.arange(result[axis])[:, None], np.arange(sizes[1][axis])
-        places = outputs * stride[0] - low + taps * dilation[0]
-        terms *= int(np.sum((places >= 0) & (places <= (sizes[0][axis] - 1) * gap[0]) & (places % gap[0] == 0)))
+
+    def number(name: str, axis: str, default: int) -> int:
+        return int(window[name].split("x")[int(axis)].partition("_")[0]) if name in window else default
+
+    terms = results["b"] * results["f"] * rights["i"]
+    for axis in filter(str.isdigit, lefts):
+        outputs, taps = np.arange(results[axis])[:, None], np.arange(rights[axis])
+        places = outputs * number("stride", axis, 1) - number("pad", axis, 0) + taps * number("rhs_dilate", axis, 1)
+        gap = number("lhs_dilate", axis, 1)
+        terms *= int(np.sum((places >= 0) & (places <= (lefts[axis] - 1) * gap) & (places % gap == 0)))
     return terms
 
 
