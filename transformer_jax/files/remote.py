@@ -21,7 +21,7 @@ from typing import Any
 from transformer_jax.errors import Failed
 from transformer_jax.extras import require
 from transformer_jax.files.atomic import UNFINISHED, write_json
-from transformer_jax.files.paths import BUCKETS as SCHEME
+from transformer_jax.files.paths import BUCKETS
 
 # Folders that are not mirrored, and files that are only of this machine.
 CHECKPOINTS = ("checkpoints", "damaged_checkpoints")
@@ -34,7 +34,7 @@ _mirrored: list[Path] = []  # by this process
 
 
 def is_remote(text: str) -> bool:
-    return text.startswith(SCHEME)
+    return text.startswith(BUCKETS)
 
 
 def mirrored(url: str) -> str:
@@ -49,7 +49,7 @@ def mirrored(url: str) -> str:
 def fetched(url: str) -> str:
     """The mirror of a folder or file, up to date, to be read."""
     require(url, "gcs")
-    path = _root() / url.removeprefix(SCHEME).strip("/")
+    path = _root() / url.removeprefix(BUCKETS).strip("/")
     pull(path)
     return str(path)
 
@@ -57,7 +57,7 @@ def fetched(url: str) -> str:
 def url_of(path: Path) -> str | None:
     """The address of a path in a mirror; None for any other path."""
     with contextlib.suppress(ValueError):
-        return f"{SCHEME}{path.absolute().relative_to(_root())}"
+        return f"{BUCKETS}{path.absolute().relative_to(_root())}"
     return None
 
 
@@ -117,10 +117,10 @@ def pull(path: Path) -> None:
                 _local(name).parent.mkdir(parents=True, exist_ok=True)
                 unfinished = f"{_local(name)}{UNFINISHED}"
                 if name.endswith(LINK):
-                    os.symlink(_files().cat_file(SCHEME + name).decode(), unfinished)
+                    os.symlink(_files().cat_file(BUCKETS + name).decode(), unfinished)
                     targets.append(Path(os.path.normpath(_local(name).parent / os.readlink(unfinished))))
                 else:
-                    _files().get_file(SCHEME + name, unfinished)
+                    _files().get_file(BUCKETS + name, unfinished)
                 os.replace(unfinished, _local(name))
                 state[name] = [version, *_local_version(_local(name))]
         for name in [name for name in state if _is_below(name, path) and name not in there]:
@@ -142,14 +142,14 @@ def push(path: Path) -> None:
         for name, version in here.items():
             if state.get(name, [None])[1:] != version:
                 if name.endswith(LINK):
-                    _files().pipe_file(SCHEME + name, os.readlink(names[name]).encode())
+                    _files().pipe_file(BUCKETS + name, os.readlink(names[name]).encode())
                 else:
-                    _files().put_file(str(names[name]), SCHEME + name)
-                state[name] = [_version(_files().info(SCHEME + name)), *version]
+                    _files().put_file(str(names[name]), BUCKETS + name)
+                state[name] = [_version(_files().info(BUCKETS + name)), *version]
         # If nothing is left, the mirror was removed, and not the files.
         for name in [name for name in state if here and _is_below(name, path) and name not in here]:
             with contextlib.suppress(FileNotFoundError):
-                _files().rm_file(SCHEME + name)
+                _files().rm_file(BUCKETS + name)
             del state[name]
 
 
