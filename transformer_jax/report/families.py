@@ -2,7 +2,7 @@
 
 import collections
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from transformer_jax.report.results import SweepResult, VariantResult
@@ -40,19 +40,16 @@ def families(sweep: SweepResult, measured: Sequence[str]) -> list[Family]:
 
 
 def effects(variants: Sequence[VariantResult], baseline: str) -> dict[str, Weights]:
-    """Main effects and pairwise interactions of every factorial design."""
-    designs = dict.fromkeys(tuple(variant.levels) for variant in variants if variant.levels)
-    return {name: weights for factors in designs for name, weights in _effects(factors, variants, baseline)}
-
-
-def _effects(factors: Sequence[str], variants: Sequence[VariantResult], baseline: str) -> Iterator[tuple[str, Weights]]:
-    """Main effects and pairwise interactions of the variants that have levels of these factors.
+    """Main effects and pairwise interactions of a factorial design; empty if no variant has levels.
 
     Levels are compared with the baseline's, or else the first, in the combinations of other levels that all have.
     """
-    cells = {tuple(v.levels.values()): v.name for v in variants if tuple(v.levels) == factors and not v.same_as}
-    if not cells:
-        return
+    designed = [variant for variant in variants if variant.levels]
+    if not designed:
+        return {}
+    factors = list(designed[0].levels)
+    found: dict[str, Weights] = {}
+    cells = {tuple(variant.levels[factor] for factor in factors): variant.name for variant in designed}
     first = next((cell for cell, name in cells.items() if name == baseline), next(iter(cells)))
     levels = dict.fromkeys((at, level) for cell in cells for at, level in enumerate(cell) if level != first[at])
     changes = sorted(levels, key=lambda change: change[0])
@@ -71,4 +68,5 @@ def _effects(factors: Sequence[str], variants: Sequence[VariantResult], baseline
             weights = collections.Counter[str]()
             for square in squares:
                 weights.update({cells[corner]: sign / len(squares) for corner, sign in square.items()})
-            yield name, weights
+            found[name] = weights
+    return found
