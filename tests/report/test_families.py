@@ -102,7 +102,9 @@ def test_every_form_has_the_families(asked, tmp_path, capsys):
     assert EFFECTS[2] in printed and "primary: perplexity on test" in printed and "command: transformer-jax" in printed
     for name in ("effects_test.tex", "contrasts_test.tex", "controls_test.tex", "effects_bleu_test.svg"):
         assert (tmp_path / name).is_file()
+    assert "The interval is a 95" in (tmp_path / "controls_test.tex").read_text()  # of one comparison
     latex = (tmp_path / "effects_test.tex").read_text()
+    assert "for 3 comparisons" in latex
     assert f"{value:+.2f}".replace("-", "$-$") in latex and "heads=1 against 8" in latex
 
 

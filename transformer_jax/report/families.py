@@ -1,8 +1,8 @@
-"""What else than differences from the baseline a sweep asks: each family of contrasts is corrected by itself."""
+"""What a sweep compares: families of contrasts, each of which is corrected by itself."""
 
 import collections
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from transformer_jax.report.results import SweepResult, VariantResult
@@ -18,7 +18,13 @@ class Family(NamedTuple):
     help: str
     contrasts: Mapping[str, Weights]  # by name
 
+    @property
+    def title_in_sentence(self) -> str:
+        return self.title[0].lower() + self.title[1:]
 
+
+# The key of the differences from the baseline, which are always the first family. Their columns are in the main table.
+DIFFERENCES = "differences"
 EFFECTS = (
     "A main effect is the difference between two levels of a factor, averaged over the levels of the others. An "
     "interaction (×) is how much more one change does where the other is made too: 0 where effects simply add up"
@@ -26,17 +32,20 @@ EFFECTS = (
 CONTROLS = "Variants that repeat another one: no difference is expected"
 
 
-def families(sweep: SweepResult, measured: Sequence[str]) -> list[Family]:
-    """The families of a sweep that have any contrast of variants that are `measured`."""
+def families(sweep: SweepResult, measured: Collection[str]) -> list[Family]:
+    """The differences from the baseline, and other families that have any contrast of variants that are `measured`."""
     variants = [variant for variant in sweep.variants if variant.name in measured]
+    compared = [variant for variant in variants if variant.baseline in measured and not variant.same_as]
+    differences = {variant.name: {variant.name: 1.0, variant.baseline: -1.0} for variant in compared}
     controls = {v.name: {v.name: 1.0, v.same_as: -1.0} for v in variants if v.same_as in measured}
     declared = {name: weights for name, weights in sweep.contrasts.items() if set(weights) <= set(measured)}
-    found = [
+    others = [
         Family("effects", "Main effects and interactions", EFFECTS, effects(variants, sweep.baseline)),
         Family("contrasts", "Contrasts", "Sums of mean scores with the weights that the sweep declares", declared),
         Family("controls", "Controls (A/A)", CONTROLS, controls),
     ]
-    return [family for family in found if family.contrasts]
+    first = Family(DIFFERENCES, "Differences from the baseline", "", differences)
+    return [first, *(family for family in others if family.contrasts)]
 
 
 def effects(variants: Sequence[VariantResult], baseline: str) -> dict[str, Weights]:

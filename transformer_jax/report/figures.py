@@ -14,7 +14,8 @@ import numpy as np
 
 from transformer_jax.errors import visible
 from transformer_jax.pictures.plots import COLOURS, INK, literal, plain_figure
-from transformer_jax.report.findings import DIFFERENCES, TestFindings
+from transformer_jax.report.families import DIFFERENCES
+from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.metrics import PERPLEXITY, Metric, percents_of
 from transformer_jax.report.results import SweepResult, VariantResult, number
 from transformer_jax.report.statistics import Difference
@@ -116,9 +117,7 @@ def figure_of(plot: Plot) -> Figure:
 
 def forests(findings: TestFindings) -> dict[str, dict[str, Forest]]:
     """A plot for each metric by which anything is compared, by the key of the family and of the metric."""
-    weights = {family.key: family.contrasts for family in findings.families}
-    titles = {DIFFERENCES: "differences from the baseline", **{f.key: f.title.lower() for f in findings.families}}
-    found: dict[str, dict[str, Forest]] = {family: {} for family in titles}
+    found: dict[str, dict[str, Forest]] = {family.key: {} for family in findings.families}
     for key, compared in findings.by_metric.items():
         metric = compared.metric
         is_log = metric is PERPLEXITY
@@ -126,16 +125,17 @@ def forests(findings: TestFindings) -> dict[str, dict[str, Forest]]:
         x = f"perplexity per {findings.unit} in %" if is_log else metric.points
         x = f"Δ {x} (better →)" if metric.sign > 0 else f"Δ {x} (← better)"
         shown = percents_of if is_log else float
-        for family, differences in compared.all_families.items():
-            seeds = {}
+        for family in findings.families:
+            differences, seeds = compared.families.get(family.key, {}), {}
             for name, difference in differences.items():
-                if family == DIFFERENCES:
+                weights = family.contrasts[name]
+                if family.key == DIFFERENCES:
                     seeds[name] = scores[name] - scores[name].mean() + difference.value
-                elif len({len(scores[variant]) for variant in weights[family][name]}) == 1:
-                    seeds[name] = sum(weight * scores[variant] for variant, weight in weights[family][name].items())
+                elif len({len(scores[variant]) for variant in weights}) == 1:
+                    seeds[name] = sum(weight * scores[variant] for variant, weight in weights.items())
             if differences:
-                found[family][key] = Forest(
-                    f"{metric.name}: {titles[family]}",
+                found[family.key][key] = Forest(
+                    f"{metric.name}: {family.title_in_sentence}",
                     metric,
                     {
                         name: d._replace(value=shown(d.value), low=shown(d.low), high=shown(d.high))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.report.families import Family, families
+from transformer_jax.report.families import DIFFERENCES, Family, families
 from transformer_jax.report.metrics import BLEU, EXACT_MATCH, LARGEST_EXPONENT, METRICS, PERPLEXITY, Metric, metrics_of
 from transformer_jax.report.results import Measured, SweepResult
 from transformer_jax.report.statistics import (
@@ -24,8 +24,6 @@ from transformer_jax.report.statistics import (
 OTHER_TEST_SET = "another test set"
 # The scores of each seed in report.json, and in table.csv their means and deviations; custom metrics follow.
 SCORES = ("perplexity", "word_perplexity", "bleu", "exact_match")
-# The differences from the baseline; other families are those of families.py.
-DIFFERENCES = "differences"
 
 # The runs of each variant, by its name.
 Runs = Mapping[str, Sequence[Measured]]
@@ -36,9 +34,8 @@ class Compared(NamedTuple):
 
     metric: Metric
     scores: Mapping[str, Sequence[float]]  # of each seed, by variant
-    differences: Mapping[str, Difference]  # from the baseline; of perplexities, those of the logarithms
+    families: Mapping[str, Mapping[str, Difference]]  # by key and contrast; of perplexities, those of the logarithms
     leading: frozenset[str]  # variants that are not significantly worse than the best; empty where none is worse
-    families: Mapping[str, Mapping[str, Difference]] = {}  # other contrasts, by the key of the family
     role: str = ""  # primary or secondary, where the sweep has a primary metric
     margin: float | None = None  # differences that are smaller do not matter; of perplexities, their ratio less 1
     by_sentence: bool = True  # whether scores of sentences are known, so that intervals account for their choice
@@ -48,21 +45,21 @@ class Compared(NamedTuple):
         return float(np.mean(values)) if values else None
 
     @property
-    def all_families(self) -> dict[str, Mapping[str, Difference]]:
-        """Each is corrected by itself."""
-        return {DIFFERENCES: self.differences, **self.families}
+    def differences(self) -> Mapping[str, Difference]:
+        """From the baseline."""
+        return self.families.get(DIFFERENCES, {})
 
     def to_json(self, key: str = DIFFERENCES) -> dict[str, Any]:
         """A family of contrasts, with what is concluded from each."""
         return {
             name: {**d.to_json(), "resolved": d.significant}  # the name that significance has in this file
             | ({} if d.equivalence_p is None else {"verdict": self.metric.verdict(d)})
-            for name, d in self.all_families.get(key, {}).items()
+            for name, d in self.families.get(key, {}).items()
         }
 
     def significant(self, mark: str, key: str = DIFFERENCES) -> list[str]:
         """What is significantly "better" or "worse", each with its difference, the largest first."""
-        found = [(name, d.value) for name, d in self.all_families[key].items() if self.metric.mark(d) == mark]
+        found = [(name, d.value) for name, d in self.families[key].items() if self.metric.mark(d) == mark]
         found.sort(key=lambda pair: -abs(pair[1]))
         return [f"{name}: {self.metric.change(value)}" for name, value in found]
 
@@ -87,7 +84,7 @@ class TestFindings(NamedTuple):
     unit: str  # of the perplexities that are compared: token, or word where vocabularies differ
     runs: Runs
     by_metric: Mapping[str, Compared]  # the primary one first; exact_match where any translation is right
-    families: Sequence[Family]  # contrasts besides the differences from the baseline
+    families: Sequence[Family]  # the differences from the baseline first
     scores: Mapping[str, Mapping[str, Sequence[float]]]  # by key and variant, of each seed
     not_compared: Mapping[str, str]  # variant -> reason
 
@@ -104,10 +101,13 @@ class TestFindings(NamedTuple):
     def in_clusters(self) -> str:
         return "" if self.clusters == self.sentences else f" in {self.clusters:,} clusters"
 
+    def contrasts(self, key: str) -> Mapping[str, Difference]:
+        """A family, by the first metric that has any of it."""
+        return next((found for compared in self.by_metric.values() if (found := compared.families.get(key))), {})
+
     @property
     def differences(self) -> Mapping[str, Difference]:
-        """From the baseline, by the first metric that has any."""
-        return next((found.differences for found in self.by_metric.values() if found.differences), {})
+        return self.contrasts(DIFFERENCES)
 
 
 def find(sweep: SweepResult) -> list[TestFindings]:
@@ -118,7 +118,8 @@ def find(sweep: SweepResult) -> list[TestFindings]:
 def _on(sweep: SweepResult, split: str) -> TestFindings:
     every = {variant.name: measured for variant in sweep.variants if (measured := variant.measured(split))}
     if not every:
-        return TestFindings(split, split, 0, 0, "", "token", {}, {}, [], {key: {} for key in SCORES}, {})
+        no_scores: dict[str, dict[str, list[float]]] = {key: {} for key in SCORES}
+        return TestFindings(split, split, 0, 0, "", "token", {}, {}, families(sweep, ()), no_scores, {})
     first = (every.get(sweep.baseline) or next(iter(every.values())))[0]
     runs, comparable, not_compared = {}, {}, {}
     for name, measured in every.items():
@@ -129,13 +130,11 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
             not_compared[name] = f"{len(measured) - len(same)} of its runs: {OTHER_TEST_SET}"
         # The mean is over one test set, even where it is another one than the baseline's.
         runs[name] = same or [run for run in measured if run.digest == measured[0].digest]
-    pairs = []
+    asked, by_metric = families(sweep, comparable), {}
     for variant in sweep.variants:
-        if not variant.baseline or variant.same_as:
+        if not variant.baseline or variant.same_as or variant.name in asked[0].contrasts:
             continue
-        if variant.name in comparable and variant.baseline in comparable:
-            pairs.append((variant.name, variant.baseline))
-        elif not variant.finished:
+        if not variant.finished:
             not_compared[variant.name] = "no finished run"
         elif variant.name not in comparable:
             not_compared[variant.name] = OTHER_TEST_SET if variant.name in every else "not evaluated on it yet"
@@ -149,7 +148,6 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
     told = [run.exact.groups or run.exact.right_N.any() for same in exact.values() for run in same if run.exact]
     if sweep.primary != EXACT_MATCH.key and not any(told):
         exact = {}
-    asked, by_metric = families(sweep, [*comparable]), {}
     scores: dict[str, dict[str, list[float]]] = {key: {} for key in SCORES}
     scores["word_perplexity"] = {name: [_per_word(run) for run in same] for name, same in runs.items()}
     for metric in metrics_of(sweep):
@@ -158,7 +156,7 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
         shown = scores["word_perplexity" if metric is PERPLEXITY and unit == "word" else metric.key]
         whole = {n: same for n, same in compared_runs.items() if all(metric.of(run) is not None for run in same)}
         if whole:
-            found = _compared(sweep, metric, shown, whole, pairs, asked)
+            found = _compared(sweep, metric, shown, whole, asked)
             role = "primary" if metric.key == sweep.primary and split == sweep.tests[0] else "secondary"
             by_metric[metric.key] = found._replace(role=role if sweep.primary else "")
     return TestFindings(
@@ -189,10 +187,9 @@ def _compared(
     metric: Metric,
     scores: Mapping[str, Sequence[float]],
     comparable: Runs,
-    pairs: Sequence[tuple[str, str]],
     asked: Sequence[Family],
 ) -> Compared:
-    """The variants by one metric; `comparable` are the runs on the same sentences, `pairs` what is compared of them."""
+    """The variants by one metric; `comparable` are the runs on the same sentences."""
     names, runs = list(comparable), [run for same in comparable.values() for run in same]
     ends = np.cumsum([len(same) for same in comparable.values()])
     groups = [group.tolist() for group in np.split(np.arange(len(runs)), ends[:-1])]
@@ -214,9 +211,8 @@ def _compared(
     return Compared(
         metric,
         scores,
-        differences({variant: {variant: 1.0, baseline: -1.0} for variant, baseline in pairs}),
-        frozenset(names[candidates[number]] for number in best) if len(best) < len(candidates) else frozenset(),
         {family.key: differences(family.contrasts) for family in asked},
+        frozenset(names[candidates[number]] for number in best) if len(best) < len(candidates) else frozenset(),
         margin=margin,
         by_sentence=by_sentence,
     )

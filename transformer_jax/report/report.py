@@ -11,7 +11,7 @@ from transformer_jax.report import figures, literature, table, tuning
 from transformer_jax.report.accuracy import Accuracy, accuracies
 from transformer_jax.report.analyses import Analysis, analyses
 from transformer_jax.report.families import Family
-from transformer_jax.report.findings import DIFFERENCES, TestFindings, find
+from transformer_jax.report.findings import TestFindings, find
 from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY, metrics_of
 from transformer_jax.report.results import RunResult, SweepResult
 from transformer_jax.report.table import STATE_NAMES, TRAINING_TIME, Table
@@ -114,7 +114,7 @@ def report_of(sweep: SweepResult) -> Report:
                 notes=notes,
                 rows=rows,
                 table=table.main_table(sweep, test, rows),
-                families=[(family, table.family_table(test, family)) for family in test.families],
+                families=[(family, table.family_table(test, family)) for family in test.families[1:]],
                 contrasts=table.contrast_records(test),
                 forests=figures.forests(test),
                 literature=published,
@@ -166,7 +166,7 @@ def unfinished(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
 def summary(sweep: SweepResult, test: TestFindings) -> list[str]:
     if not test.runs:
         return [f"On {test.split}, nothing is measured yet."]
-    compared = [found for found in test.by_metric.values() if any(found.all_families.values())]
+    compared = [found for found in test.by_metric.values() if any(found.families.values())]
     if not sweep.primary:
         compared.sort(key=lambda found: found.metric is not EXACT_MATCH)
     against = [found for found in compared if found.differences]
@@ -261,6 +261,6 @@ def _test_json(test: TestReport) -> dict[str, Any]:
     found = {key: getattr(test.findings, key) for key in keys}
     for metric in dict.fromkeys((BLEU.key, PERPLEXITY.key, *test.findings.by_metric)):
         compared = test.findings.by_metric.get(metric)
-        for family in (DIFFERENCES, *(family.key for family in test.findings.families)):
-            found[f"{metric}_{family}"] = compared.to_json(family) if compared else {}
+        for family in test.findings.families:
+            found[f"{metric}_{family.key}"] = compared.to_json(family.key) if compared else {}
     return {**found, **test.findings.scores, "rows": test.rows, "words": test.words}

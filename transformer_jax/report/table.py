@@ -153,7 +153,7 @@ def contrast_records(findings: TestFindings) -> list[dict[str, Any]]:
     return [
         {"test": findings.split, "family": family.key, "contrast": name, "metric": metric, "role": compared.role}
         | {key: value for key, value in numbers.items() if key != "seeds"}
-        for family in findings.families
+        for family in findings.families[1:]
         for metric, compared in findings.by_metric.items()
         for name, numbers in compared.to_json(family.key).items()
     ]

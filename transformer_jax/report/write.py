@@ -16,7 +16,7 @@ from transformer_jax.files.atomic import explained, write_atomically, write_json
 from transformer_jax.files.record import read_object
 from transformer_jax.pictures.pages import image_url, render
 from transformer_jax.report import text
-from transformer_jax.report.families import Family
+from transformer_jax.report.families import DIFFERENCES, Family
 from transformer_jax.report.figures import drawn
 from transformer_jax.report.report import Report, TestReport, report_of, to_json
 from transformer_jax.report.results import LOOKS, SweepResult, load_sweep
@@ -120,7 +120,7 @@ def latex_table(report: Report, test: TestReport, family: Family | None = None, 
     updates = {run.step for run in sweep.runs if run.finished}
     seeds = {row["seeds"] for row in test.rows}
     table = (of_family or test.table).for_latex()
-    differences = findings.differences
+    contrasts = findings.contrasts(family.key if family else DIFFERENCES)
     names = [sweep.name, findings.split, *([family.key] if family else [])]
     facts = [f"{name}: {report.facts[name]}" for name in IN_LATEX if name in report.facts]
     lines = (f"Made by {MADE_BY}.", report.state, *report.mixtures, *facts)
@@ -134,11 +134,12 @@ def latex_table(report: Report, test: TestReport, family: Family | None = None, 
         comments=[visible(" ".join(line.split())) for line in lines],
         seeds=seeds,
         updates=updates,
-        baseline=sweep.baseline_of(differences) if differences else "",
+        contrasts=contrasts,
+        baseline=sweep.baseline_of(contrasts),
         best=BEST,
         label="-".join(re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in names),
         notes=[row.note for row in table.rows if row.note],
-        scope=" ".join(words("scope", sweep, findings)) if differences else "",
+        scope=" ".join(words("scope", sweep, findings, contrasts)) if contrasts else "",
     )
 
 
