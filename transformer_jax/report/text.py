@@ -18,12 +18,6 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_NAMES = 3
-ONE_SEED = "What is significant may still be a difference between seeds."
-LOOK_AGAIN = (
-    "Adding seeds until something is significant raises the rate of false alarms two- to threefold: in simulations "
-    "with reports at 3, 4, 5, 6 and 8 seeds, 7.0 % of two variants and 6.2 % of eight (docs/statistics.md)."
-)
-CONTROL_DIFFERS = "So more than the seed differs between runs, or this is one of the 5 % of false alarms."
 # Characters with a meaning in Markdown; brackets only where they make a link or an image.
 MARKS = re.compile(r"[\\|`*_$~]|\](?=[(:\[])")
 # Letters that pdflatex knows as symbols.
@@ -79,13 +73,7 @@ def _environment(escape: Callable[[str], str]) -> "Environment":
         finalize=lambda value: value if isinstance(value, Markup) else escape(str(value)),
     )
     environment.globals |= {"level": percent(CONFIDENCE), "power": percent(POWER)}
-    environment.globals |= {
-        "one_seed": ONE_SEED,
-        "look_again": LOOK_AGAIN,
-        "control_differs": CONTROL_DIFFERS,
-        "sources": list(SOURCES),
-        "samples": SAMPLES,
-    }
+    environment.globals |= {"sources": list(SOURCES), "samples": SAMPLES}
     environment.filters |= {
         "code": lambda text: Markup("`" + text.replace("`", " ") + "`"),
         "digits": "{:g}".format,
