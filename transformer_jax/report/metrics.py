@@ -1,9 +1,8 @@
 """The metrics that a report compares, and how numbers are displayed."""
 
-import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -80,17 +79,20 @@ def _share_of_exact(run: Measured) -> float | None:
     return None if run.exact is None else 100 * float(run.exact.right_N.mean())
 
 
+def _of_test_sets(key: str, title: str, name: str, sign: int = 1, **display: Any) -> Metric:
+    """A metric of which only the score of the whole test set is known."""
+    return Metric(key, title, name, sign, lambda run: run.others.get(key), **display)
+
+
 BLEU = Metric("bleu", "BLEU", "BLEU", 1, lambda run: run.bleu)
 PERPLEXITY = Metric("perplexity", "PPL", "Perplexity", -1, lambda run: run.perplexity)
 EXACT_MATCH = Metric("exact_match", "exact", "Exact match", 1, _share_of_exact, "+.1f", "points of exact match")
 METRICS = (BLEU, PERPLEXITY, EXACT_MATCH)  # the last only where any translation is right, or examples have labels
 # Compared only where it is the primary metric or has a margin, because it says nearly what BLEU says.
-OPTIONAL = {
-    "chrf": Metric("chrf", "chrF", "chrF", 1, lambda run: run.others.get("chrf"), points="chrF"),
-    "paper_bleu": Metric(
-        "paper_bleu", "BLEU paper", "BLEU as in the paper", 1, lambda run: run.others.get("paper_bleu")
-    ),
-}
+OPTIONAL = (
+    _of_test_sets("chrf", "chrF", "chrF", points="chrF"),
+    _of_test_sets("paper_bleu", "BLEU paper", "BLEU as in the paper"),
+)
 
 
 def metrics_of(sweep: SweepResult) -> list[Metric]:
@@ -99,16 +101,12 @@ def metrics_of(sweep: SweepResult) -> list[Metric]:
     A custom metric is better the higher it is, unless train.best_metric names it and train.best_is says otherwise.
     """
     names = {name for run in sweep.all_runs for measured in run.measured.values() for name in measured.others}
-    metrics = [*METRICS, *(OPTIONAL[name] for name in OPTIONAL if name in {sweep.primary, *sweep.margin})]
-    for name in sorted(names - {*OPTIONAL}):
-        lowest = (sweep.base.get("train.best_metric"), sweep.base.get("train.best_is")) == (name, "lowest")
-        score = functools.partial(_other, name)
-        metrics.append(Metric(name, name, name, -1 if lowest else 1, score, "+.3g", name, math.inf))
+    metrics = [*METRICS, *(metric for metric in OPTIONAL if metric.key in {sweep.primary, *sweep.margin})]
+    for name in sorted(names - {metric.key for metric in OPTIONAL}):
+        is_lowest = (sweep.base.get("train.best_metric"), sweep.base.get("train.best_is")) == (name, "lowest")
+        sign = -1 if is_lowest else 1
+        metrics.append(_of_test_sets(name, name, name, sign, form="+.3g", points=name, largest=math.inf))
     return sorted(metrics, key=lambda metric: metric.key != sweep.primary)
-
-
-def _other(name: str, run: Measured) -> float | None:
-    return run.others.get(name)
 
 
 def percents_of(logarithm: float) -> float:
