@@ -47,10 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--scale", metavar="NAME", help="the size: demo, multi30k or paper in experiments/")
     add("--seeds", type=seeds, metavar="N", help="how many seeds (3), or which (0,1,5), in place of the file's")
     add("--only", action="append", metavar="GLOB", help="only variants whose names match: 'B*'; repeatable")
-    about = (
-        "first train each variant at its learning rate times each of 0.5,1,2, with two seeds, and use the rate that "
-    )
-    about += "validation loss favors; none: do not tune"
+    about = "first train each variant at its learning rate times each of 0.5,1,2, with two seeds, and use the rate "
+    about += "that validation loss favors; none: do not tune"
     add("--tune", type=factors, metavar="FACTORS", help=about)
     add = parser.add_argument_group("without running anything").add_argument
     add("--dry-run", action="store_true", help="print every variant, what differs, its size and its cost")

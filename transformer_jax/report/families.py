@@ -32,7 +32,7 @@ EFFECTS = (
 CONTROLS = "Variants that repeat another one: no difference is expected"
 
 
-def families(sweep: SweepResult, measured: Collection[str]) -> list[Family]:
+def families_of(sweep: SweepResult, measured: Collection[str]) -> list[Family]:
     """The differences from the baseline, and other families that have any contrast of variants that are `measured`."""
     variants = [variant for variant in sweep.variants if variant.name in measured]
     compared = [variant for variant in variants if variant.baseline in measured and not variant.same_as]

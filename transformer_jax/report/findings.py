@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.report.families import DIFFERENCES, Family, families
+from transformer_jax.report.families import DIFFERENCES, Family, families_of
 from transformer_jax.report.metrics import BLEU, EXACT_MATCH, LARGEST_EXPONENT, METRICS, PERPLEXITY, Metric, metrics_of
 from transformer_jax.report.results import Measured, SweepResult
 from transformer_jax.report.statistics import (
@@ -119,7 +119,7 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
     every = {variant.name: measured for variant in sweep.variants if (measured := variant.measured(split))}
     if not every:
         no_scores: dict[str, dict[str, list[float]]] = {key: {} for key in SCORES}
-        return TestFindings(split, split, 0, 0, "", "token", {}, {}, families(sweep, ()), no_scores, {})
+        return TestFindings(split, split, 0, 0, "", "token", {}, {}, families_of(sweep, ()), no_scores, {})
     first = (every.get(sweep.baseline) or next(iter(every.values())))[0]
     runs, comparable, not_compared = {}, {}, {}
     for name, measured in every.items():
@@ -130,9 +130,9 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
             not_compared[name] = f"{len(measured) - len(same)} of its runs: {OTHER_TEST_SET}"
         # The mean is over one test set, even where it is another one than the baseline's.
         runs[name] = same or [run for run in measured if run.digest == measured[0].digest]
-    asked, by_metric = families(sweep, comparable), {}
+    families, by_metric = families_of(sweep, comparable), {}
     for variant in sweep.variants:
-        if not variant.baseline or variant.same_as or variant.name in asked[0].contrasts:
+        if not variant.baseline or variant.same_as or variant.name in families[0].contrasts:
             continue
         if not variant.finished:
             not_compared[variant.name] = "no finished run"
@@ -145,8 +145,8 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
     if not all(np.array_equal(run.tokens_N, first.tokens_N) for same in comparable.values() for run in same):
         unit = "word"
     exact = {name: same for name, same in comparable.items() if all(run.exact for run in same)}
-    told = [run.exact.groups or run.exact.right_N.any() for same in exact.values() for run in same if run.exact]
-    if sweep.primary != EXACT_MATCH.key and not any(told):
+    is_telling = [run.exact.groups or run.exact.right_N.any() for same in exact.values() for run in same if run.exact]
+    if sweep.primary != EXACT_MATCH.key and not any(is_telling):
         exact = {}
     scores: dict[str, dict[str, list[float]]] = {key: {} for key in SCORES}
     scores["word_perplexity"] = {name: [_per_word(run) for run in same] for name, same in runs.items()}
@@ -156,9 +156,9 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
         shown = scores["word_perplexity" if metric is PERPLEXITY and unit == "word" else metric.key]
         whole = {n: same for n, same in compared_runs.items() if all(metric.of(run) is not None for run in same)}
         if whole:
-            found = _compared(sweep, metric, shown, whole, asked)
+            compared = _compared(sweep, metric, shown, whole, families)
             role = "primary" if metric.key == sweep.primary and split == sweep.tests[0] else "secondary"
-            by_metric[metric.key] = found._replace(role=role if sweep.primary else "")
+            by_metric[metric.key] = compared._replace(role=role if sweep.primary else "")
     return TestFindings(
         split=split,
         name=first.test_set,
@@ -168,7 +168,7 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
         unit=unit,
         runs=runs,
         by_metric=by_metric,
-        families=asked,
+        families=families,
         scores=scores,
         not_compared=not_compared,
     )
@@ -187,7 +187,7 @@ def _compared(
     metric: Metric,
     scores: Mapping[str, Sequence[float]],
     comparable: Runs,
-    asked: Sequence[Family],
+    families: Sequence[Family],
 ) -> Compared:
     """The variants by one metric; `comparable` are the runs on the same sentences."""
     names, runs = list(comparable), [run for same in comparable.values() for run in same]
@@ -211,7 +211,7 @@ def _compared(
     return Compared(
         metric,
         scores,
-        {family.key: differences(family.contrasts) for family in asked},
+        {family.key: differences(family.contrasts) for family in families},
         frozenset(names[candidates[number]] for number in best) if len(best) < len(candidates) else frozenset(),
         margin=margin,
         by_sentence=by_sentence,
