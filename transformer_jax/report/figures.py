@@ -16,7 +16,7 @@ from transformer_jax.errors import visible
 from transformer_jax.pictures.plots import COLOURS, INK, literal, plain_figure
 from transformer_jax.report.families import DIFFERENCES
 from transformer_jax.report.findings import TestFindings
-from transformer_jax.report.metrics import PERPLEXITY, Metric, percents_of
+from transformer_jax.report.metrics import PERPLEXITY, Metric
 from transformer_jax.report.results import SweepResult, VariantResult, number
 from transformer_jax.report.statistics import Difference
 
@@ -124,7 +124,10 @@ def forests(findings: TestFindings) -> dict[str, dict[str, Forest]]:
         scores = {name: np.log(of) if is_log else np.array(of) for name, of in compared.scores.items()}
         x = f"perplexity per {findings.unit} in %" if is_log else metric.points
         x = f"Δ {x} (better →)" if metric.sign > 0 else f"Δ {x} (← better)"
-        shown = percents_of if is_log else float
+        shown, margin = metric.shown, None
+        if compared.margin is not None:
+            largest = metric.largest_within(compared.margin)
+            margin = shown(-largest), shown(largest)
         for family in findings.families:
             differences, seeds = compared.families.get(family.key, {}), {}
             for name, difference in differences.items():
@@ -143,7 +146,7 @@ def forests(findings: TestFindings) -> dict[str, dict[str, Forest]]:
                     },
                     x,
                     {name: [shown(value) for value in values] for name, values in seeds.items()},
-                    None if compared.margin is None else metric.bounds(compared.margin),
+                    margin,
                 )
     return found
 

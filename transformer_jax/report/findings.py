@@ -198,7 +198,7 @@ def _compared(
     if scored.sentences < 2 or not (by_sentence or max(map(len, groups)) > 1):
         return Compared(metric, scores, {}, frozenset(), by_sentence=by_sentence)
     margin = sweep.margin.get(metric.key)
-    limit = math.log1p(margin) if margin is not None and metric is PERPLEXITY else margin
+    limit = None if margin is None else metric.largest_within(margin)
 
     def differences(weights: Mapping[str, Mapping[str, float]]) -> dict[str, Difference]:
         known = {name: row for name, row in weights.items() if set(row) <= set(names)}

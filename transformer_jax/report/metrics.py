@@ -28,12 +28,15 @@ class Metric(NamedTuple):
     points: str = "BLEU"  # what a difference is a number of
     largest: float = 100.0  # score, where the lowest is 0; infinite where scores may be any
 
+    def shown(self, difference: float) -> float:
+        """A difference in points, or of the logarithms of perplexities the change in percent."""
+        return 100 * math.expm1(min(difference, LARGEST_EXPONENT)) if self is PERPLEXITY else float(difference)
+
     def change(self, difference: float) -> str:
-        """+1.20 points, or the change of the perplexity in percent."""
-        if self is not PERPLEXITY:
-            return f"{difference:{self.form}}".replace("-", "−")
-        percents = percents_of(difference)
-        return (f"{percents:+.1f} %" if percents < 1e5 else f"{percents:+.0e} %").replace("-", "−")
+        """ "+1.20" points, or "+1.2 %" of perplexity."""
+        shown = self.shown(difference)
+        form = self.form if self is not PERPLEXITY else "+.1f" if shown < 1e5 else "+.0e"
+        return f"{shown:{form}}{' %' * (self is PERPLEXITY)}".replace("-", "−")
 
     def interval(self, difference: Difference) -> str:
         """The interval, or why there is none that says anything."""
@@ -66,9 +69,9 @@ class Metric(NamedTuple):
             return f"{self.change(-size)} or {self.change(size)} of perplexity"
         return f"{self.change(size).replace('+', '±')} {self.points}" if size <= self.largest else ""
 
-    def bounds(self, margin: float) -> tuple[float, float]:
-        """What is within the margin, as differences are displayed."""
-        return (-100 * margin / (1 + margin), 100 * margin) if self is PERPLEXITY else (-margin, margin)
+    def largest_within(self, margin: float) -> float:
+        """The largest difference that is within a margin, which of perplexity is a ratio less 1."""
+        return math.log1p(margin) if self is PERPLEXITY else margin
 
     def published_difference(self, score: float, baseline: float) -> float:
         """The difference of published scores on the scale of ours."""
@@ -107,11 +110,6 @@ def metrics_of(sweep: SweepResult) -> list[Metric]:
         sign = -1 if is_lowest else 1
         metrics.append(_of_test_sets(name, name, name, sign, form="+.3g", points=name, largest=math.inf))
     return sorted(metrics, key=lambda metric: metric.key != sweep.primary)
-
-
-def percents_of(logarithm: float) -> float:
-    """The change in percent of a quantity whose logarithm changes by this much."""
-    return 100 * math.expm1(min(logarithm, LARGEST_EXPONENT))
 
 
 def percent(share: float) -> str:
