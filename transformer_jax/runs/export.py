@@ -68,10 +68,14 @@ class SavedWeights:
         state, _ = self._checkpoints.restore(step, self._wanted)
         return jax.device_get(state.params)
 
+    @property
+    def regular_steps(self) -> list[int]:
+        """All but those where the run was stopped between the others and resumed."""
+        return regular(self._checkpoints.steps, self.config.train.checkpoint_every)
+
     def last_steps(self, count: int) -> list[int]:
-        """The newest, but for those where the run was stopped between the others and resumed."""
-        steps = regular(self._checkpoints.steps, self.config.train.checkpoint_every)
-        return self._enough(steps, count)[-count:]
+        """The newest of the regular steps."""
+        return self._enough(self.regular_steps, count)[-count:]
 
     def best_steps(self, count: int) -> list[int]:
         """The steps of the highest validation scores by train.best_metric, best first; of equal scores the earlier."""

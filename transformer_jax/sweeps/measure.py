@@ -16,7 +16,6 @@ from transformer_jax.experiment import TestSet, evaluate_run, identity, split_of
 from transformer_jax.files.atomic import explained, write_json, write_record
 from transformer_jax.model.size import training_flops
 from transformer_jax.processes.compilation import CompileWatch
-from transformer_jax.runs.checkpoint import regular
 from transformer_jax.runs.export import SavedWeights, write_export
 from transformer_jax.runs.folder import identifying_versions, numerics
 from transformer_jax.runs.metrics import is_validation, read_metrics
@@ -31,12 +30,11 @@ from transformer_jax.update.optimizer import peak_rate
 
 def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: CompileWatch) -> None:
     """Evaluates a trained run, as far as that is not done yet, and analyses it; writes result.json last."""
-    model = evaluated(run, definition.sweep.weights)
+    weights = definition.sweep.weights
+    model = evaluated(run, weights)
     config = run.folder.load_config()  # with the actual sizes of the vocabularies
     test_sets = {split: split_of(run.path, config, split) for split in run.tests}
-    tests = {
-        split: measured_on(run, model, test_set, definition.sweep.weights) for split, test_set in test_sets.items()
-    }
+    tests = {split: measured_on(run, model, test_set, weights) for split, test_set in test_sets.items()}
     for name in run.analyses:
         found = analyse(model, config, test_sets, name, definition.sweep.analyses[name])
         with explained(run.path):
@@ -48,7 +46,7 @@ def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: Compi
         "config_digest": digest(run.experiment),
         "parameters": count(model.params),
         "learning_rate": peak_rate(config.optimizer, config.model.base_d_model),
-        **training(run, config, model.steps[0] if definition.sweep.weights == "best" else None),
+        **training(run, config, model.steps[0] if weights == "best" else None),
         "tests": tests,
         "code": provenance.digests(definition, run),
         "versions": identifying_versions(),
@@ -64,8 +62,7 @@ def evaluated(run: SweepRun, weights: str) -> Run:
     """The model with the weights that the sweep evaluates."""
     if weights == "averaged":
         saved = SavedWeights(run.folder)
-        train = saved.config.train
-        steps = regular(sorted(run.folder.saved_steps()), train.checkpoint_every)[-train.keep_latest :]
+        steps = saved.regular_steps[-saved.config.train.keep_latest :]
         write_export(run.folder.averaged, saved.average(steps), steps, run.folder, replace=True)
     return load_run(run.path, weights)
 
