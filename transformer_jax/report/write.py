@@ -29,7 +29,6 @@ MADE_BY = "transformer-jax report"
 LONGEST_NAME = 80
 # The facts that are comments of a LaTeX table.
 IN_LATEX = ("primary", "command", "transformer_jax", "transformer_jax_sha256", "commit", "jax", "cpu", "devices")
-ASTERISK = "*: a significant difference (p below 0.05, corrected where several are compared)."
 
 
 def write_report(
@@ -106,7 +105,7 @@ def html_page(report: Report) -> str:
 
 def markdown_page(report: Report) -> str:
     """The report as Markdown, without figures and folded details."""
-    return render_markdown("report.md", report=report, method=words("method"), asterisk=ASTERISK)
+    return render_markdown("report.md", report=report, method=words("method"))
 
 
 def render_markdown(template: str, **values: Any) -> str:
