@@ -140,7 +140,7 @@ class SweepFolder:
     def record_tuned(self, variant: Variant, facts: Mapping[str, Any]) -> None:
         """Records a choice. Runs at the rate that was chosen before are kept under another name."""
         tuned, runs = self.tuned(), self.path / "runs" / variant.slug
-        before, after = (aside(chosen.get("factor", 1.0)) for chosen in (tuned.get(variant.name, {}), facts))
+        before, after = (run_prefix(chosen.get("factor", 1.0)) for chosen in (tuned.get(variant.name, {}), facts))
         with explained(self.path):
             for run in runs.glob("seed-*") if before != after else ():
                 run.rename(run.with_name(before + run.name))
@@ -160,7 +160,7 @@ class SweepFolder:
             experiment = definition.experiment(name, seed, factor)
             runs.append(SweepRun(path, name, seed, experiment, tuple(sweep.tests), tuple(sweep.analyses)))
             if sweep.untuned and factor != 1.0:
-                path, experiment = path.with_name(aside(1.0) + path.name), definition.experiment(name, seed)
+                path, experiment = path.with_name(run_prefix(1.0) + path.name), definition.experiment(name, seed)
                 untuned.append(SweepRun(path, name, seed, experiment, tuple(sweep.tests), kind="untuned"))
         return runs + untuned
 
@@ -188,7 +188,7 @@ class SweepFolder:
         return {run.run_id: run for run in self.all_runs(definition)}[run_id]
 
 
-def aside(factor: float) -> str:
+def run_prefix(factor: float) -> str:
     """How the names of runs at a factor of the learning rate begin while another one is chosen."""
     return "untuned-" if factor == 1.0 else f"rate-{factor:g}-"
 
