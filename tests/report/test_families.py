@@ -106,6 +106,7 @@ def test_every_form_has_the_families(asked, tmp_path, capsys):
     latex = (tmp_path / "effects_test.tex").read_text()
     assert "for 3 comparisons" in latex
     assert f"{value:+.2f}".replace("-", "$-$") in latex and "heads=1 against 8" in latex
+    assert "% primary: perplexity on test\n" in latex
 
 
 def test_runs_have_their_levels_and_updates(asked):
