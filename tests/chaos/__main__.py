@@ -19,7 +19,7 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS_OF_COMMANDS", "")
 
-from tests.chaos import folders, guided, identities, inputs, preparing, storage, trainings
+from tests.chaos import folders, identities, preparing, storage, trainings
 from tests.chaos.place import VARIANTS, Place
 from tests.chaos.tally import Tally, Violation
 from transformer_jax import cli
@@ -30,8 +30,6 @@ CASES: dict[Callable[[Place, random.Random, Tally], None], int] = {
     preparing.interrupted_preparing: 12,
     folders.damaged_folder: 20,
     folders.damaged_half: 10,
-    inputs.hostile_inputs: 5,
-    guided.guided_parsing: 6,
     identities.changed_option: 8,
     storage.failing_training: 16,
     storage.failing_reading: 10,

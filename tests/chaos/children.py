@@ -42,12 +42,9 @@ class Ended(NamedTuple):
     def warned(self) -> bool:
         return "warning:" in self.err
 
-    def checked(self, own_code: bool = False) -> Ended:
-        """Itself, if it ended as a command may end that was not killed. The traceback of an error in the user's own
-        code is what the user needs."""
+    def checked(self) -> Ended:
+        """Itself, if it ended as a command may end that was not killed."""
         for word in NEVER:
-            if own_code and word == "Traceback":
-                continue
             check(word not in self.err, f"{word} in what it said:\n{self.err[-3000:]}{_report(self.err)}")
         check(self.status in (0, 1, 2, EXIT_UNFINISHED), f"status {self.status}: {self.err[-3000:]}")
         check(self.status != 2 or bool(self.complaints), f"status 2 without an error:\n{self.err[-1000:]}")
