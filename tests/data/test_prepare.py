@@ -12,8 +12,7 @@ from tests.support.prepared_data import PAIRS, contents, decoded, experiment, wr
 from transformer_jax.config import CleaningConfig, DataConfig, ExperimentConfig, TaskConfig
 from transformer_jax.data import prepare as prepare_module
 from transformer_jax.data import prepared as prepared_module
-from transformer_jax.data.corpora.corpus import Chunk
-from transformer_jax.data.prepare import clean, evenly_spread, prepare
+from transformer_jax.data.prepare import evenly_spread, prepare
 from transformer_jax.data.prepared import sha256
 from transformer_jax.data.tokenizer import train_symbols
 from transformer_jax.errors import BadInput
@@ -92,29 +91,6 @@ def test_a_given_tokenizer_file_is_used(tmp_path):
 def test_a_tokenizer_is_trained_on_sentences_that_are_evenly_spread():
     assert list(evenly_spread("abcdefghij", 10, 100)) == list("abcdefghij")
     assert [len(list(evenly_spread("abcdefghij", 10, wanted))) for wanted in range(1, 10)] == list(range(1, 10))
-
-
-# Cleaning.
-
-
-def cleaned(pairs, **options) -> tuple[list, dict]:
-    rejected: dict = {}
-    return clean(Chunk(pairs, "text", 1), CleaningConfig(**options), rejected, set()), rejected
-
-
-@pytest.mark.parametrize(
-    ("options", "pair", "reason"),
-    [
-        ({}, ("a", " \t"), "empty"),
-        ({"max_characters": 3}, ("abcd", "a"), "too long"),
-        ({"max_ratio": 2.0}, ("abcde", "ab"), "length ratio"),
-        ({"drop_copies": True}, ("same", "same"), "copy of the source"),
-    ],
-)
-def test_each_filter(options, pair, reason):
-    first = [f"text:{i}" for i in range(1, 6)]
-    assert cleaned([pair] * 9, **options) == ([], {reason: {"pairs": 9, "first": first}})
-    assert cleaned([pair], drop_empty=False, max_characters=None) == ([pair], {})
 
 
 def test_the_manifest_tells_what_was_left_out_and_what_was_read(tmp_path):

@@ -126,9 +126,9 @@ def test_a_corpus_is_identified_by_its_code_and_the_files_it_names(mine, tmp_pat
     text.write_text("one")
     config = experiment(data__corpus=mine(f"FILES = [{str(text)!r}]\n\ndef mine(split): return [('a', 'b')]"))
     first = recipe_of(config, open_corpus(config.data).identity())
-    assert differences(first, recipe_of(config, open_corpus(config.data).identity()), config) == []
+    assert differences(first, recipe_of(config, open_corpus(config.data).identity())) == []
     text.write_text("two")
-    (line,) = differences(first, recipe_of(config, open_corpus(config.data).identity()), config)
+    (line,) = differences(first, recipe_of(config, open_corpus(config.data).identity()))
     assert line.startswith(f"checksum of {text} of the corpus was ")
 
 

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from transformer_jax import schema
-from transformer_jax.config import CleaningConfig, DataConfig, ExperimentConfig, ModelConfig
+from transformer_jax.config import DataConfig, ExperimentConfig, ModelConfig
+from transformer_jax.data.cleaning import HeldOut, Rejected, clean, require_readable
 from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.corpora.corpus import Chunk, Corpus, Labels, Pair
+from transformer_jax.data.corpora.corpus import Corpus, Labels, Pair
 from transformer_jax.data.prepared import (
     FORMAT,
     MANIFEST,
@@ -36,7 +37,6 @@ from transformer_jax.data.prepared import (
 from transformer_jax.data.tokenizer import SymbolKind, Tokenizer, load_tokenizer, train_sentencepiece, train_symbols
 from transformer_jax.errors import BadInput
 from transformer_jax.files import atomic, paths
-from transformer_jax.files.lines import listed
 from transformer_jax.files.progress import counting, tell
 from transformer_jax.files.record import read_bytes
 from transformer_jax.version import __version__
@@ -50,9 +50,6 @@ HELD_OUT = ("data.valid_size", "data.test_size")
 LATER = ("data.hard_vocab_limit",)
 # What is in `NAME.partial`: the cleaned text, and the prepared data.
 SCRATCH, WHOLE = "scratch", "data"
-EXAMPLES_KEPT = 5
-# For each reason the number of pairs left out, and where the first few of them are, as the manifest has it.
-Rejected = dict[str, dict]
 
 
 def prepare(config: ExperimentConfig, directory: str | Path) -> Prepared:
@@ -61,46 +58,43 @@ def prepare(config: ExperimentConfig, directory: str | Path) -> Prepared:
     with atomic.explained(directory):
         corpus, digests = open_corpus(config.data), Digests(directory)
         corpus.sha256 = digests.sha256
-        if (directory / MANIFEST).exists():
-            _refuse_other_data(config, corpus, directory)
-            digests.save(directory)
-            return Prepared.open(directory)
-        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-            raise BadInput(f"{directory}: exists and is not a prepared corpus; choose an empty or new directory")
-        recipe = recipe_of(config, corpus.identity())
-        with atomic.made(directory.parent), atomic.locked(directory.with_name(directory.name + ".lock")):
-            if (directory / MANIFEST).exists():  # made by another process while this one waited for the lock
-                _refuse_other_data(config, corpus, directory)
-                return Prepared.open(directory)
-            partial = directory.with_name(directory.name + ".partial")
-            if partial.exists() and {entry.name for entry in partial.iterdir()} - {SCRATCH, WHOLE}:
-                raise BadInput(f"{partial}: is reserved for unfinished work but contains something else; move it away")
-            atomic.remove(partial)
-            try:
-                (partial / SCRATCH).mkdir(parents=True)
-                (partial / WHOLE).mkdir()
-                _make(config, corpus, recipe, Text(partial / SCRATCH), partial / WHOLE)
-                digests.save(partial / WHOLE)
-                if directory.exists():
-                    directory.rmdir()
-                (partial / WHOLE).rename(directory)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-            atomic.sync_directory(directory.parent)
+        if not (directory / MANIFEST).exists():
+            with atomic.made(directory.parent), atomic.locked(directory.with_name(directory.name + ".lock")):
+                if not (directory / MANIFEST).exists():  # else another process has made it meanwhile
+                    _make(config, corpus, directory)
+        _refuse_other_data(config, corpus, directory)
+        digests.save(directory)
     return Prepared.open(directory)
 
 
-def _make(config: ExperimentConfig, corpus: Corpus, recipe: dict[str, Any], text: Text, folder: Path) -> None:
+def _make(config: ExperimentConfig, corpus: Corpus, directory: Path) -> None:
+    """Writes a prepared corpus beside its directory, and moves it there when it is complete."""
+    recipe = recipe_of(config, corpus.identity())
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise BadInput(f"{directory}: exists and is not a prepared corpus; choose an empty or new directory")
+    partial = directory.with_name(directory.name + ".partial")
+    if partial.exists() and {entry.name for entry in partial.iterdir()} - {SCRATCH, WHOLE}:
+        raise BadInput(f"{partial}: is reserved for unfinished work but contains something else; move it away")
+    atomic.remove(partial)
+    try:
+        for folder in (partial / SCRATCH, partial / WHOLE):
+            folder.mkdir(parents=True)
+        _write(config, corpus, recipe, Text(partial / SCRATCH), partial / WHOLE)
+        (partial / WHOLE).rename(directory)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    atomic.sync_directory(directory.parent)
+
+
+def _write(config: ExperimentConfig, corpus: Corpus, recipe: dict[str, Any], text: Text, folder: Path) -> None:
     """Writes all files of a prepared corpus, the manifest last."""
     splits = read_corpus(corpus, config.data, text)
     tokenizers: dict[str, Tokenizer] = {}
-    pieces: dict[str, list[str]] = {}
     recorded: dict[str, Any] = {}
     for side, learn_from in tokenized_sides(config.data, config.model).items():
         texts = functools.partial(text.sentences, "train", learn_from)
         tokenizer = make_tokenizer(config.data, config.model, side, texts, splits["train"]["pairs"] * len(learn_from))
         tokenizers[side] = tokenizer
-        pieces[side] = tokenizer.pieces(range(tokenizer.vocab_size))
         name = ("tokenizer" if side == "source" else "target_tokenizer") + tokenizer.suffix
         tokenizer.save(folder / name)
         recorded[side] = {
@@ -108,21 +102,19 @@ def _make(config: ExperimentConfig, corpus: Corpus, recipe: dict[str, Any], text
             "vocab_size": tokenizer.vocab_size,
             "fingerprint": tokenizer.fingerprint,
             # Marian has two ways to segment texts into the tokens of one vocabulary.
-            "same_tokens": pieces[side] == pieces["source"],
+            "same_tokens": tokenizer.all_pieces == tokenizers["source"].all_pieces,
         }
     both_sides = dict.fromkeys(SIDES, tokenizers["source"]) | tokenizers
     for split, facts in splits.items():
         facts |= _write_split(split, facts["pairs"], text, both_sides, folder)
+    versions = {name: metadata.version(name) for name in ("numpy", "sentencepiece")}
     manifest = {
         "format": FORMAT,
         "recipe": recipe,
         "sources": corpus.sources(),
         "splits": splits,
         "tokenizers": recorded,
-        "versions": {
-            "transformer_jax": __version__,
-            **{name: metadata.version(name) for name in ("numpy", "sentencepiece")},
-        },
+        "versions": {"transformer_jax": __version__, **versions},
     }
     atomic.write_record(folder / MANIFEST, manifest)
 
@@ -210,91 +202,6 @@ def _read_split(corpus: Corpus, split: str, data: DataConfig, text: Text, held_o
         why = f"data.cleaning leaves none of {counts['read']:,} pairs ({reasons})" if reasons else "empty"
         raise BadInput(f"{' and '.join(files) or split}: {why}")
     return {**counts, "rejected": dict(sorted(rejected.items()))}
-
-
-# What is left out of the training text. Filters are explicit, counted by reason, and off or mild by default.
-
-
-def require_readable(chunk: Chunk, advice: str = "") -> None:
-    """Raises an error that names the unreadable pairs, if there are any."""
-    if chunk.faults:
-        raise BadInput(listed([chunk.faults[index] for index in sorted(chunk.faults)], advice))
-
-
-def clean(chunk: Chunk, config: CleaningConfig, rejected: Rejected, seen: set[int]) -> list[Pair]:
-    """The pairs to keep; the others are counted under the first filter that rejects them.
-
-    `seen` are the keys of the pairs so far, if duplicates are dropped.
-    """
-    if config.unreadable != "drop":
-        require_readable(chunk, "data.cleaning.unreadable=drop leaves such lines out")
-    kept = []
-    for index, pair in enumerate(chunk.pairs):
-        found = ("unreadable", 0) if index in chunk.faults else _unsuitable(pair, config)
-        if not found and config.drop_duplicates:
-            (key,) = pair_keys([pair])
-            found = ("duplicate", 0) if key in seen else None
-            seen.add(key)
-        if not found:
-            kept.append(pair)
-            continue
-        reason, side = found
-        facts = rejected.setdefault(reason, {"pairs": 0, "first": []})
-        facts["pairs"] += 1
-        if facts["pairs"] <= EXAMPLES_KEPT:
-            facts["first"].append(chunk.faults.get(index) or chunk.place(index, side))
-    return kept
-
-
-def _unsuitable(pair: Pair, config: CleaningConfig) -> tuple[str, int] | None:
-    """The first filter that rejects a pair, and the side at fault."""
-    lengths = len(pair[0]), len(pair[1])
-    for side in (0, 1):
-        if config.drop_empty and not pair[side].strip():
-            return "empty", side
-    for side in (0, 1):
-        if config.max_characters is not None and lengths[side] > config.max_characters:
-            return "too long", side
-    if config.max_ratio is not None and max(lengths) / max(min(lengths), 1) > config.max_ratio:
-        return "length ratio", 0
-    if config.drop_copies and pair[0] == pair[1]:
-        return "copy of the source", 0
-    return None
-
-
-class HeldOut:
-    """The pairs with the smallest keys: chosen by content, so that no copy of one can remain in the training text."""
-
-    def __init__(self, seed: int, capacity: int, excluded: Collection[Pair] = ()):
-        self._seed, self._capacity, self._excluded = seed, capacity, excluded
-        self._pairs: dict[int, Pair] = {}
-        self._largest = 1 << 64
-        self.copies: Counter[Pair] = Counter()  # how often each of the pairs was offered
-
-    def offer(self, pairs: Sequence[Pair]) -> None:
-        if not self._capacity:
-            return
-        for key, pair in zip(pair_keys(pairs, self._seed), pairs, strict=True):
-            if key <= self._largest and pair not in self._excluded:
-                self._pairs[key] = pair
-                self.copies[pair] += 1
-        if len(self._pairs) > self._capacity:
-            smallest = sorted(self._pairs)[: self._capacity]
-            self._pairs = {key: self._pairs[key] for key in smallest}
-            self._largest = smallest[-1]
-
-    def take(self, count: int) -> list[Pair]:
-        """The next `count` pairs."""
-        return [self._pairs.pop(key) for key in sorted(self._pairs)[:count]]
-
-
-def pair_keys(pairs: Sequence[Pair], seed: int = 0) -> Iterator[int]:
-    """A 64-bit hash of each pair, different for every seed."""
-    seeded = hashlib.blake2b(digest_size=8, key=str(seed).encode())
-    for source, target in pairs:
-        digest = seeded.copy()
-        digest.update(f"{source}\0{target}".encode())
-        yield int.from_bytes(digest.digest(), "little")
 
 
 def tokenized_sides(data: DataConfig, model: ModelConfig) -> dict[str, tuple[str, ...]]:
@@ -404,7 +311,7 @@ def recipe_of(config: ExperimentConfig, corpus_identity: dict[str, Any]) -> dict
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], unused: Collection[str] = ()) -> list[str]:
-    """Every difference between two recipes, as text. Sizes of held-out splits do not count if they are unused."""
+    """Every difference between two recipes, as text. Options that are unused now do not count."""
     before, now = _named_values(old), _named_values(new)
     changed = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
     return [
@@ -412,7 +319,7 @@ def differences(old: dict[str, Any], new: dict[str, Any], unused: Collection[str
         if name.endswith(" text")
         else f"{name} was {before.get(name, 'not set')} and is now {now.get(name, 'not set')}"
         for name in changed
-        if not (name in HELD_OUT and name in unused)
+        if name not in unused
     ]
 
 

@@ -53,13 +53,13 @@ class Tokenizer(ABC):
 
     def __init__(self, ordinary: Sequence[str]):
         """`ordinary` are the texts of the tokens that follow the special ones."""
-        self._pieces = (*SPECIAL_PIECES, *ordinary)
+        self.all_pieces = (*SPECIAL_PIECES, *ordinary)
         self._ids = {piece: i for i, piece in enumerate(ordinary, start=len(SPECIAL_PIECES))}
 
     @property
     def vocab_size(self) -> int:
         """Ids are 0 to vocab_size - 1, including the special ids."""
-        return len(self._pieces)
+        return len(self.all_pieces)
 
     @property
     def fingerprint(self) -> str:
@@ -78,7 +78,7 @@ class Tokenizer(ABC):
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The text of each token for display: "▁the" (▁ for a space), "<eos>", "<0xE2>" for a byte."""
-        return [self._pieces[i] for i in ids]
+        return [self.all_pieces[i] for i in ids]
 
     @abstractmethod
     def serialized(self) -> bytes:
@@ -145,7 +145,7 @@ class MarianTokenizer(Tokenizer):
 
     def decode(self, ids: Iterable[int]) -> str:
         """Unlike a SentencePieceTokenizer's, without a mark for <unk> and without spaces at the ends, as in Marian."""
-        pieces = [self._pieces[i] for i in ids if i >= len(SPECIAL_PIECES)]
+        pieces = [self.all_pieces[i] for i in ids if i >= len(SPECIAL_PIECES)]
         return self._processor.DecodePieces(pieces).replace(SPACE_MARK, " ").strip()
 
     def serialized(self) -> bytes:
@@ -228,7 +228,7 @@ class SymbolTokenizer(Tokenizer):
         return unicodedata.normalize("NFC", text) if self._kind == "letters_and_tags" else text
 
     def serialized(self) -> bytes:
-        content = {"kind": self._kind, "symbols": self._pieces[len(SPECIAL_PIECES) :]}
+        content = {"kind": self._kind, "symbols": self.all_pieces[len(SPECIAL_PIECES) :]}
         return json.dumps(content, ensure_ascii=False, indent=0).encode()
 
 
