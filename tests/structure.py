@@ -26,7 +26,7 @@ LAYERS = [
     ["extras", "shipped"],
     ["files"],
     ["schema"],
-    ["extension", "model_config", "data_config", "optimizer_config"],
+    ["extension", "model_config"],
     ["config"],
     ["search", "grammar", "model", "pictures"],
     ["data", "processes"],

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -11,7 +12,18 @@ from transformer_jax import config as configuration
 from transformer_jax import schema
 from transformer_jax.commands import configuration as command_line
 from transformer_jax.commands.inspect import options_table
-from transformer_jax.config import ExperimentConfig, addresses, default_config, from_config_dict, with_addresses
+from transformer_jax.config import (
+    NAMED,
+    DataConfig,
+    ExperimentConfig,
+    OptimizerConfig,
+    addresses,
+    default_config,
+    from_config_dict,
+    unused_options,
+    with_addresses,
+)
+from transformer_jax.data.corpora import open_corpus
 from transformer_jax.errors import ConfigError
 from transformer_jax.schema import with_values
 
@@ -89,13 +101,13 @@ def test_removed_options_are_left_out_where_they_had_no_effect():
 
 def test_an_option_is_refused_only_if_none_of_several_experiments_uses_it():
     plain, learned = (from_config_dict({"model": {"positions": kind}}) for kind in ("sinusoidal", "learned"))
-    assert configuration.unused_options(["model.max_length", "model.dropout"], [plain, learned]) == []
-    assert configuration.unused_options(["model.max_length"], [plain]) == [
+    assert unused_options(["model.max_length", "model.dropout"], [plain, learned]) == []
+    assert unused_options(["model.max_length"], [plain]) == [
         "--config.model.max_length: has no effect here: it needs model.positions = learned, or custom positions"
     ]
     # A later command may decode with it.
     assert configuration.why_unused("decode.temperature", [plain]) is not None
-    assert configuration.unused_options(["decode.temperature"], [plain]) == []
+    assert unused_options(["decode.temperature"], [plain]) == []
 
 
 def test_what_each_option_affects_is_declared_with_it():
@@ -133,3 +145,110 @@ def test_numbers_take_the_place_of_a_configs_own():
     assert (changed.seed, changed.model.dropout, changed.model.parts.attention) == (5, 0.5, "x")
     assert (config.seed, config.model.dropout, config.model.parts.attention) == (0, 0.1, None)
     assert changed.train is config.train
+
+
+# The data.
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"corpus": "copy", "source": ("a.en",)}, "corpus = copy and source = a.en"),
+        ({"source": ("a", "b"), "target": ("c",)}, "source = a, b and target = c: "),
+        ({"target_tokenizer_file": "x.model"}, "target_tokenizer_file = x.model and tokenizer_file = none"),
+        ({"task": {"min_length": 9, "max_length": 8}}, "task.min_length = 9 and max_length = 8"),
+    ],
+)
+def test_contradictions_of_the_data_name_both_values(changes, message):
+    with pytest.raises(ConfigError, match=re.escape(f"data.{message}")):
+        from_config_dict({"data": changes})
+
+
+@pytest.mark.parametrize(
+    ("data", "typed", "needs"),
+    [
+        ({"corpus": "grammar"}, "data.task.alphabet", "data.corpus = copy, reverse or sort"),
+        ({"source": ["a.tsv"]}, "data.task.seed", "data.corpus = copy, reverse, sort or grammar"),
+        ({"source": ["a.tsv"]}, "data.tfds_data_dir", "the name of a TFDS data set as data.corpus"),
+        ({"corpus": "copy"}, "data.valid_size", "a corpus without validation data"),
+        ({"source": ["a.tsv"], "test_source": ["b.tsv"]}, "data.test_size", "a corpus without test data"),
+        ({"corpus": "scan"}, "data.task.cutoff", "data.corpus = scan and data.task.split = length"),
+        ({"corpus": "cogs"}, "data.valid_size", "a corpus without validation data"),
+        ({"corpus": "copy", "corpus_folder": "x"}, "data.corpus_folder", "data.corpus = cogs or inflection"),
+        ({"tokenizer": "words"}, "data.byte_fallback", "a tokenizer that is trained"),
+        ({"tokenizer_file": "x.model"}, "data.tokenizer", "data.tokenizer_file = none"),
+    ],
+)
+def test_an_option_without_effect_is_refused_with_what_it_needs(data, typed, needs):
+    config = from_config_dict({"data": {**({"tfds_data_dir": "/x"} if "tfds" in typed else {}), **data}})
+    (message,) = unused_options([typed], [config])
+    assert message.startswith(f"--config.{typed}: has no effect here: it needs ") and needs in message
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        ({"corpus": "copy"}, "copy"),
+        ({"corpus": "scan"}, "scan simple"),
+        ({"corpus": "scan", "task": {"split": "length", "cutoff": 26}}, "scan length 26"),
+        ({"corpus": "inflection", "task": {"language": "kor"}}, "inflection kor_large"),
+    ],
+)
+def test_the_name_of_a_corpus_tells_which_part_of_it_is_used(data, name):
+    assert from_config_dict({"data": data}).data.corpus_name == name
+
+
+def test_an_option_with_effect_is_not_refused():
+    config = from_config_dict({"data": {"corpus": "copy", "task": {"valid_size": 0}}})
+    assert unused_options(["data.task.alphabet", "data.valid_size", "data.byte_fallback"], [config]) == []
+    config = from_config_dict({"data": {"corpus": "scan", "task": {"split": "length"}}})
+    assert unused_options(["data.task.cutoff", "data.valid_size", "data.seed"], [config]) == []
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_named_corpus_is_read_by_its_class_and_has_its_splits(name):
+    corpus = open_corpus(DataConfig(corpus=name, corpus_folder="x"))
+    assert {*corpus.splits} - {"train", "test_gen"} == {*NAMED[name].splits}
+
+
+# The optimizer.
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"warmup_steps": 0}, "warmup_steps"),
+        ({"groups": (("(", {}),)}, "regular expression"),
+        ({"groups": (("table", {"weight_decay": -1.0}),)}, "weight_decay"),
+        ({"groups": (("table", {"kwargs": 3}),)}, "kwargs"),
+        ({"groups": (("table", {"weight_decai": 0}),)}, "did you mean weight_decay?"),
+        ({"groups": (("table", {"learning_rate_factor": "fast"}),)}, "learning_rate_factor"),
+        ({"groups": (("table", {"name": "sgd", "beta1": 0.5}),)}, "beta1"),
+        ({"groups": (("table", {"name": "mine.py:Adam"}),)}, "custom"),
+        ({"groups": ("table: weight_decay=0",)}, "expressions"),
+    ],
+)
+def test_contradictions_of_the_optimizer(options, word):
+    with pytest.raises(ConfigError) as error:
+        OptimizerConfig(**options)
+    (line,) = error.value.problems
+    assert word in line
+
+
+def test_kwargs_and_groups_are_json_on_the_command_line():
+    kwargs, groups = {"momentum": 0.9}, (("table$", {"weight_decay": 0, "kwargs": {"nesterov": True}}),)
+    values = {"optimizer": {"name": "sgd"}}
+    texts = [
+        ("optimizer.kwargs", '{"momentum": 0.9}'),
+        ("optimizer.groups", '[["table$", {"weight_decay": 0, "kwargs": {"nesterov": true}}]]'),
+    ]
+    assert not schema.lay_over(ExperimentConfig, values, texts)
+    config = from_config_dict(values)
+    assert (config.optimizer.kwargs, config.optimizer.groups) == (kwargs, groups)
+    assert configuration.from_json(configuration.to_json(config)) == config
+    for text in ("momentum=0.9", "[1]", '{"momentum":'):
+        values = {}
+        problems = schema.lay_over(ExperimentConfig, values, [("optimizer.kwargs", text)])
+        if not problems:
+            with pytest.raises(ConfigError, match=r"optimizer\.kwargs"):
+                from_config_dict(values)

@@ -1,6 +1,7 @@
 """The schema: every option with its default, its meaning, what it affects, and which values are incompatible.
 
-A default is the paper's value wherever the paper gives one. The options page of the site is printed from the schema.
+A default is the paper's value wherever the paper gives one. The options of the model are in `model_config.py`. The
+options page of the site is printed from the schema.
 """
 
 from __future__ import annotations
@@ -9,29 +10,29 @@ import dataclasses
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from transformer_jax import schema
-from transformer_jax.data_config import CleaningConfig as CleaningConfig
-from transformer_jax.data_config import DataConfig as DataConfig
-from transformer_jax.data_config import TaskConfig as TaskConfig
+from transformer_jax.errors import ConfigError, did_you_mean
 from transformer_jax.files.record import parse_object
 from transformer_jax.model_config import LARGEST_SIZE, MUP_OPTIMIZERS
 from transformer_jax.model_config import ModelConfig as ModelConfig
 from transformer_jax.model_config import PartsConfig as PartsConfig
-from transformer_jax.optimizer_config import ENDING_WITH_THE_RUN
-from transformer_jax.optimizer_config import OptimizerConfig as OptimizerConfig
 from transformer_jax.schema import (
     PROBABILITY,
     SEED,
     Address,
     Condition,
     FilePath,
+    Groups,
     Pattern,
     Section,
+    Settings,
     group,
     is_address,
+    is_meant_as_address,
     option,
+    when,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +41,303 @@ if TYPE_CHECKING:
 
 # Options of earlier versions, which files of runs have. Only where they are set they matter; data.adapt is in others.
 GONE = {"data": ("adapt", "split_seed"), "optimizer": ("arguments",)}
+
+# The data, from text to batches.
+
+# The generated corpora. Those of symbols have more options.
+TOY_TASKS = ("copy", "reverse", "sort")
+TASKS = (*TOY_TASKS, "grammar")
+ScanSplit = Literal[
+    "simple", "length", "addprim_jump", "addprim_turn_left", "template_right", "template_opposite_right",
+    "template_around_right", "template_jump_around_right",
+]  # fmt: skip
+
+
+class NamedCorpus(NamedTuple):
+    """A published corpus."""
+
+    reader: str  # module:class of data/corpora
+    splits: tuple[str, ...]  # valid, test, both or neither
+
+
+NAMED = {
+    "scan": NamedCorpus("scan:ScanCorpus", ("test",)),
+    "cogs": NamedCorpus("files:CogsCorpus", ("valid", "test")),
+    "inflection": NamedCorpus("files:InflectionCorpus", ("valid", "test")),
+}
+
+OF_TASKS, OF_TOY_TASKS = when("data.corpus", *TASKS), when("data.corpus", *TOY_TASKS)
+OF_SCAN, OF_INFLECTION = when("data.corpus", "scan"), when("data.corpus", "inflection")
+OF_FOLDER = when("data.corpus", "cogs", "inflection")
+OF_FILES = Condition(
+    lambda config: not config.data.corpus, "text files (data.source), not a data.corpus with its own splits"
+)
+OF_TFDS = Condition(
+    lambda config: config.data.corpus not in ("", *TASKS, *NAMED) and not is_meant_as_address(config.data.corpus),
+    "the name of a TFDS data set as data.corpus",
+)
+OF_LENGTH = Condition(
+    lambda config: OF_SCAN.holds(config) and config.data.task.split == "length",
+    "data.corpus = scan and data.task.split = length",
+)
+NO_TOKENIZER_FILE = when("data.tokenizer_file", None)
+TRAINED_TOKENIZER = Condition(
+    lambda config: config.data.trains_tokenizer,
+    "a tokenizer that is trained: data.tokenizer = bpe or unigram, without a data.tokenizer_file",
+)
+
+
+def _held_out(split: str, name: str) -> Condition:
+    """Pairs are held out of the training text for a split that the corpus does not have."""
+
+    def holds(config: Any) -> bool:
+        data = config.data
+        if data.corpus in NAMED:
+            return split not in NAMED[data.corpus].splits
+        return not (getattr(data.task, f"{split}_size") if data.corpus in TASKS else getattr(data, f"{split}_source"))
+
+    return Condition(holds, f"a corpus without {name} data")
+
+
+NO_VALID, NO_TEST = _held_out("valid", "validation"), _held_out("test", "test")
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskConfig(Section, affects="corpus", condition=OF_TASKS):
+    """The generated corpora (data.corpus = copy, reverse, sort or grammar), and which part of a published one."""
+
+    train_size: int = option(50_000, "number of training pairs", at_least=1)
+    valid_size: int = option(1_000, "number of validation pairs", at_least=0)
+    test_size: int = option(1_000, "number of pairs of each test split", at_least=0)
+    seed: int = option(0, "random seed of the sentences", **SEED)
+    alphabet: int = option(26, "number of symbols", at_least=2, at_most=10_000, condition=OF_TOY_TASKS)
+    min_length: int = option(4, "minimum length of a sequence of symbols", at_least=1, condition=OF_TOY_TASKS)
+    max_length: int = option(16, "maximum length of a sequence of symbols", at_least=1, condition=OF_TOY_TASKS)
+
+    split: ScanSplit = option("simple", "split of SCAN: what is only in test commands", condition=OF_SCAN)
+    cutoff: int = option(22, "most actions of a training pair", at_least=22, at_most=40, condition=OF_LENGTH)
+    language: str = option("", "language of inflection, as in the file kor_large.train: kor", condition=OF_INFLECTION)
+    size: Literal["small", "large"] = option("large", "training set of it, as in this file", condition=OF_INFLECTION)
+
+    def contradictions(self) -> Iterator[str]:
+        if self.min_length > self.max_length:
+            yield self.clash("min_length", "max_length", hint="no length is possible")
+
+
+@dataclasses.dataclass(frozen=True)
+class CleaningConfig(Section, affects="data"):
+    """Which pairs are left out of training, counted by reason. Validation and test stay complete."""
+
+    unreadable: Literal["refuse", "drop"] = option(
+        "refuse", "lines that are not UTF-8, have a NUL or the wrong columns: stop with an error, or leave them out"
+    )
+    drop_empty: bool = option(True, "leave out pairs with an empty or blank side")
+    max_characters: int | None = option(10_000, "leave out pairs with a longer side; none = no limit", at_least=1)
+    max_ratio: float | None = option(None, "leave out pairs with a larger ratio of lengths", at_least=1)
+    drop_copies: bool = option(False, "leave out pairs whose target equals the source")
+    drop_duplicates: bool = option(False, "leave out repeated pairs")
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig(Section, affects="data"):
+    """From text to batches. The defaults expect two text files and process them as in the paper."""
+
+    # The text.
+    source: tuple[FilePath, ...] = option((), "training text: lines, .tsv, .jsonl; also .gz and .zst", affects="corpus")
+    target: tuple[FilePath, ...] = option((), "its translation by line; not for .tsv and .jsonl", affects="corpus")
+    valid_source: tuple[FilePath, ...] = option(
+        (), "validation text; () = pairs held out of the training text", affects="corpus", condition=OF_FILES
+    )
+    valid_target: tuple[FilePath, ...] = option((), "its translation", affects="corpus", condition=OF_FILES)
+    test_source: tuple[FilePath, ...] = option(
+        (), "test text; () = pairs held out of the training text", affects="corpus", condition=OF_FILES
+    )
+    test_target: tuple[FilePath, ...] = option((), "its translation", affects="corpus", condition=OF_FILES)
+    valid_size: int = option(1_000, "pairs held out for validation; at most a tenth", at_least=0, condition=NO_VALID)
+    test_size: int = option(1_000, "pairs held out for testing; at most a tenth", at_least=0, condition=NO_TEST)
+    corpus: str = option(
+        "",
+        f"instead of files: {', '.join([*TASKS, *NAMED])}, a TFDS name (wmt14_translate/de-en), or "
+        "path/to/file.py:Name",
+        affects="corpus",
+    )
+    corpus_folder: FilePath | None = option(None, "folder of cogs or inflection", affects="corpus", condition=OF_FOLDER)
+    source_language: str = option("", "source language of a TFDS pair, or its key in .jsonl", affects="corpus")
+    target_language: str = option("", "target language or key", affects="corpus")
+    tfds_data_dir: FilePath | None = option(
+        None, "folder of TFDS data sets; none = TFDS's default", affects="environment", condition=OF_TFDS
+    )
+    task: TaskConfig = group(TaskConfig)
+    cleaning: CleaningConfig = group(CleaningConfig)
+
+    # Tokens. The size of the vocabulary is model.vocab_size.
+    tokenizer: Literal["bpe", "unigram", "words", "characters", "characters_and_tags", "letters_and_tags"] = option(
+        "bpe", "how text is split into tokens (paper: bpe)", condition=NO_TOKENIZER_FILE
+    )
+    tokenizer_file: FilePath | None = option(None, "SentencePiece's .model, or tokenizer.json of Hugging Face or here")
+    target_tokenizer_file: FilePath | None = option(None, "tokenizer file of the target; none = the same")
+    normalization: Literal["identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"] = option(
+        "identity",
+        "SentencePiece's normalization; only identity restores the text exactly",
+        condition=TRAINED_TOKENIZER,
+    )
+    byte_fallback: bool = option(True, "rare characters as bytes: nothing is unknown", condition=TRAINED_TOKENIZER)
+    hard_vocab_limit: bool = option(
+        True, "exactly model.vocab_size tokens; false = fewer where the text has no more", condition=TRAINED_TOKENIZER
+    )
+    character_coverage: float = option(
+        0.9995, "share of 1,000 or more characters that get a token", above=0, at_most=1, condition=TRAINED_TOKENIZER
+    )
+    tokenizer_sentences: int = option(
+        1_000_000, "most sentences, evenly spread, to train bpe or unigram on", at_least=1, condition=TRAINED_TOKENIZER
+    )
+    directory: FilePath | None = option(None, "folder of the prepared data; none = WORKDIR/data", affects="environment")
+
+    # Batches.
+    batching: Literal["buckets", "packing"] = option(
+        "buckets", "pairs of similar length together (paper), or several pairs packed into a row", affects="result"
+    )
+    tokens_per_batch: int = option(
+        25_000, "tokens of each side in a batch, padding included, on all devices", at_least=1, affects="result"
+    )
+    max_length: int = option(
+        256, "most tokens of a training pair's side; longer pairs are left out", at_least=1, affects="result"
+    )
+    num_shapes: int = option(8, "most batch shapes of buckets; each is compiled once", at_least=1, affects="result")
+    seed: int = option(0, "random seed of the held-out pairs and of the order of the others", **SEED)
+    order_seed: int | None = option(None, "seed of the training order; none = data.seed", **SEED, affects="result")
+
+    @property
+    def trains_tokenizer(self) -> bool:
+        """Whether a SentencePiece model is trained: those of symbols are only counted, a given file is used."""
+        return self.tokenizer_file is None and self.tokenizer in ("bpe", "unigram")
+
+    @property
+    def corpus_name(self) -> str:
+        """The corpus and which part of it is used, as in "inflection kor_large"."""
+        task = self.task
+        cutoff = f" {task.cutoff}" if task.split == "length" else ""
+        part = {"scan": f" {task.split}{cutoff}", "inflection": f" {task.language}_{task.size}"}
+        return self.corpus + part.get(self.corpus, "")
+
+    def contradictions(self) -> Iterator[str]:
+        if self.corpus and (self.source or self.target):
+            yield self.clash("corpus", "source", "target", hint="give only one")
+        for name in ("", "valid_", "test_"):
+            source, target = getattr(self, f"{name}source"), getattr(self, f"{name}target")
+            if source and target and len(source) != len(target):
+                yield self.clash(f"{name}source", f"{name}target", hint="must be as many files")
+        if self.target_tokenizer_file and not self.tokenizer_file:
+            yield self.clash("target_tokenizer_file", "tokenizer_file", hint="needs both")
+
+
+# The optimizer.
+
+# The optimizers for which beta1, beta2 and epsilon are meant. All others have optax's own defaults, or kwargs.
+ADAM_FAMILY = ("adam", "adamw", "nadam", "nadamw", "amsgrad", "adamax", "adamaxw", "radam")
+# Their learning rates depend on the total number of updates.
+ENDING_WITH_THE_RUN = ("cosine", "linear", "wsd")
+# What a parameter group may set.
+GROUP_OPTIONS = ("name", "kwargs", "beta1", "beta2", "epsilon", "weight_decay")
+GROUP_SETTINGS = (*GROUP_OPTIONS, "learning_rate_factor")
+
+ANNEALING = Condition(
+    lambda config: config.optimizer.schedule in ENDING_WITH_THE_RUN or is_address(config.optimizer.schedule),
+    "optimizer.schedule = cosine, linear, wsd or a custom one",
+)
+WITHOUT_SHARE, WSD = when("optimizer.warmup_share", None), when("optimizer.schedule", "wsd")
+ADAM = Condition(
+    lambda config: not {*ADAM_FAMILY, "muon"}.isdisjoint(config.optimizer.names),
+    f"an optimizer of Adam's family ({', '.join(ADAM_FAMILY)}) or muon; others have optimizer.kwargs",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig(Section):
+    """The optimizer and its learning-rate schedule. The defaults are those of section 5.3."""
+
+    name: str = option(
+        "adam",
+        "adam; muon, for hidden matrices, and adam for the rest; any other of optax or optax.contrib by its name "
+        "there, but schedule-free ones; or path/to/file.py:Name",
+    )
+    beta1: float = option(0.9, "b1 of Adam and its variants", **PROBABILITY, condition=ADAM)
+    beta2: float = option(0.98, "b2 of Adam and its variants", **PROBABILITY, condition=ADAM)
+    epsilon: float = option(1e-9, "eps of Adam and its variants", above=0, condition=ADAM, together="number")
+    kwargs: Settings = option({}, 'keyword arguments for optax: {"momentum": 0.9, "nesterov": true}')
+    groups: Groups = option(
+        (),
+        "other settings for the parameters whose path matches a pattern, of which the first counts: "
+        '[["embedding/table$", {"learning_rate_factor": 0.3, "weight_decay": 0}]]',
+    )
+
+    schedule: Literal["inverse_sqrt", "cosine", "linear", "constant", "wsd"] | Address = option(
+        "inverse_sqrt",
+        "learning rate after a linear warmup (inverse_sqrt: equation 3; wsd: constant, then linear)",
+        together="rate",
+    )
+    learning_rate: float | None = option(
+        None, "peak learning rate; none = that of equation 3, (d_model * warmup)^-0.5", above=0, together="rate"
+    )
+    warmup_steps: int = option(
+        4000, "updates over which the rate rises to its peak", at_least=0, condition=WITHOUT_SHARE, together="rate"
+    )
+    warmup_share: float | None = option(
+        None, "share of the run over which it rises; none = optimizer.warmup_steps", above=0, at_most=1, together="rate"
+    )
+    final_fraction: float = option(
+        0.0, "final rate as a fraction of the peak", at_least=0, at_most=1, condition=ANNEALING, together="rate"
+    )
+    decay_fraction: float = option(
+        0.1, "share of the updates after the warmup that decay", above=0, at_most=1, condition=WSD, together="rate"
+    )
+
+    clip_norm: float | None = option(None, "clip gradients to this global norm", above=0, together="number or none")
+    weight_decay: float = option(0.0, "decoupled weight decay of matrices", at_least=0, together="number or none")
+
+    @property
+    def names(self) -> list[str]:
+        """The optimizers of all parameters: `name`, and those of groups."""
+        return [self.name, *(settings["name"] for _, settings in self.groups if "name" in settings)]
+
+    def contradictions(self) -> Iterator[str]:
+        if self.warmup_steps == 0 and self.schedule == "inverse_sqrt":
+            yield self.clash("warmup_steps", "schedule", hint="there is no rate without a warmup; 1 is the least")
+        for pattern, settings in self.groups:
+            yield from (f"groups: {pattern!r}: {problem}" for problem in self._group_problems(settings))
+
+    def _group_problems(self, settings: Settings) -> Iterator[str]:
+        factor, name = settings.get("learning_rate_factor", 1.0), settings.get("name", self.name)
+        if not isinstance(factor, (int, float)) or factor < 0:
+            yield f"learning_rate_factor = {factor!r}: must be a number, at least 0"
+        for setting in settings:
+            if setting not in GROUP_SETTINGS:
+                yield f"{setting}: no such setting; {did_you_mean(setting, GROUP_SETTINGS)}"
+        try:
+            options = {name: value for name, value in settings.items() if name in GROUP_OPTIONS}
+            schema.build(OptimizerConfig, {"schedule": "constant", **options})
+        except ConfigError as error:
+            yield from error.problems
+            return
+        if is_meant_as_address(name) and name != self.name:
+            yield f"name = {name}: a custom optimizer can only be optimizer.name"
+        if name not in (*ADAM_FAMILY, "muon") and (given := {"beta1", "beta2", "epsilon"} & settings.keys()):
+            yield f"{min(given)} is for Adam's family; {name} has kwargs"
+
+    def decaying(self, after: int) -> int:
+        """How many of the updates after the warmup decay. Of wsd (Hu et al. 2024) the last one has the final rate."""
+        return max(round(self.decay_fraction * after), 1) if self.schedule == "wsd" else after
+
+    def same_until(self, *ends: int) -> int:
+        """How many updates have the same rates whichever of these is the last one: with wsd those before any decay."""
+        if self.schedule != "wsd":
+            return 0
+        after = [max(end - self.warmup_steps, 1) for end in ends]
+        return self.warmup_steps + min(updates - self.decaying(updates) for updates in after)
+
+
+# Training and decoding.
+
 # With fewer validations, less than five are in the last fifth of a run.
 FEWEST_VALIDATIONS = 20
 SMOOTHING = Condition(
@@ -50,10 +348,9 @@ BEST = Condition(
     lambda config: config.train.keep_best > 0 or config.train.patience is not None,
     "train.keep_best of at least 1, or train.patience",
 )
-ANY_LENGTH = Condition(lambda config: config.decode.eos != "oracle_length", "decode.eos = normal or ignored")
-SEARCH = Condition(lambda config: not config.decode.sample, "decode.sample = false")
-PENALTY = Condition(lambda config: config.decode.length_penalty != "none", "decode.length_penalty = gnmt or average")
-SAMPLING = Condition(lambda config: config.decode.sample, "decode.sample = true (--sample)")
+ANY_LENGTH = when("decode.eos", "normal", "ignored")
+SEARCH, SAMPLING = when("decode.sample", False), when("decode.sample", True)
+PENALTY = when("decode.length_penalty", "gnmt", "average")
 
 
 @dataclasses.dataclass(frozen=True)

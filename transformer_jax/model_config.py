@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from transformer_jax.errors import ConfigError, did_you_mean
-from transformer_jax.schema import PROBABILITY, Condition, Part, Section, group, option
+from transformer_jax.schema import PROBABILITY, Condition, Part, Section, group, option, when
 from transformer_jax.table3 import TABLE_3
 
 # Far beyond any model: a typing error (1e30 layers) is an error at once.
@@ -23,8 +23,7 @@ SINUSOIDAL = Condition(
 )
 EmbeddingInit = Literal["normal", "unit", "xavier", "kaiming"]
 GATED = ("glu", "bilinear", "reglu", "geglu", "swiglu")
-GATE = Condition(lambda config: config.model.is_gated, f"model.activation = {', '.join(GATED)}")
-BUILT_IN_NORM = Condition(lambda config: config.model.parts.norm is None, "model.parts.norm = none")
+GATE, BUILT_IN_NORM = when("model.activation", *GATED), when("model.parts.norm", None)
 
 # The optimizers that muP has learning rates for: their updates are as large for small gradients as for large ones.
 MUP_OPTIMIZERS = ("adam", "adamw", "adamax", "adamaxw", "amsgrad", "nadam", "nadamw", "adabelief", "lion")

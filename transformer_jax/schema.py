@@ -123,6 +123,13 @@ class Condition(NamedTuple):
     needs: str
 
 
+def when(path: str, *values: Any) -> Condition:
+    """The condition that an option has one of these values."""
+    *names, last = (str({None: "none", True: "true", False: "false"}.get(value, value)) for value in values)
+    words = " or ".join([", ".join(names), last] if names else [last])
+    return Condition(lambda config: value_at(config, path) in values, f"{path} = {words}")
+
+
 @dataclasses.dataclass(frozen=True)
 class Option:
     """One option of the schema, by its full path."""

@@ -106,7 +106,11 @@ def test_a_restart_of_two_processes_is_the_straight_run(place):
 def test_one_that_never_starts_ends_the_others():
     """Each says who it is and for what it waits, before JAX ends it."""
     address = free_address()
-    waiting = "import sys; from transformer_jax.processes.distributed import joined\nwith joined(*{}, 3, 10, 60): pass"
+    waiting = """
+from transformer_jax.config import MeshConfig
+from transformer_jax.processes.distributed import joined
+with joined(*{}, MeshConfig(start_within=3, lost_after=10)): pass
+"""
     started = [
         subprocess.Popen(
             [sys.executable, "-c", waiting.format((address, 3, number))],
@@ -134,6 +138,7 @@ import json, sys
 from pathlib import Path
 import jax, numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from transformer_jax.config import MeshConfig
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.processes import distributed
 from transformer_jax.processes.distributed import joined, processes
@@ -151,7 +156,7 @@ def make():
 def refused():
     raise BadInput("no such file")
 
-with joined(address, 2, number, 60, 30, 60):
+with joined(address, 2, number, MeshConfig(start_within=60, lost_after=30, stalled_after=60)):
     here = processes()
     found["first"] = here.is_first
     found["broadcast"] = here.broadcast({"step": 7, "é": None} if number == 0 else None)

@@ -15,10 +15,9 @@ import pytest
 from tests.support.small_models import SOURCE, TARGET, assert_close, numbers_for, small
 from tests.support.small_runs import experiment
 from transformer_jax import ModelConfig, Transformer
-from transformer_jax.config import OptimizerConfig
+from transformer_jax.config import ADAM_FAMILY, OptimizerConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.model.transformer import abstract_params
-from transformer_jax.optimizer_config import ADAM_FAMILY
 from transformer_jax.runs.checkpoint import Checkpoints, digests
 from transformer_jax.update.optimizer import (
     HIDDEN,

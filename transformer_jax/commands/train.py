@@ -58,8 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     from transformer_jax.processes.distributed import joined, processes
 
     flags = (arguments.coordinator, arguments.processes, arguments.process_id)
-    mesh = experiment.mesh
-    with joined(*flags, mesh.start_within, mesh.lost_after, mesh.stalled_after):
+    with joined(*flags, experiment.mesh):
         if arguments.init_from is not None:
             experiment, params = initialised(arguments)
         debugging = None

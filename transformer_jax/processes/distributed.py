@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from transformer_jax.config import MeshConfig
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files import remote
 from transformer_jax.files.progress import tell
@@ -26,6 +27,8 @@ T = TypeVar("T")
 
 # Seconds that a network file system may take to show one machine what another has written.
 SHARED_WITHIN = 60.0
+# Texts are padded to multiples of so many bytes: each size is a program.
+GATHERED = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,23 +46,19 @@ class Processes:
         """Whether this process writes what is written once: logs, reports, the lock."""
         return self.number == 0
 
-    def broadcast(self, value: Any) -> Any:
-        """The value of process 0, in all processes. It must be JSON."""
-        if self.count == 1:
-            return value
-        text = json.dumps(value).encode() if self.is_first else b""
-        length = int(multihost_utils.broadcast_one_to_all(np.int32(len(text))))
-        padded = np.zeros(length, np.uint8)
-        padded[: len(text)] = np.frombuffer(text, np.uint8)
-        return json.loads(multihost_utils.broadcast_one_to_all(padded).tobytes())
-
-    def gather(self, text: str, at_most: int = 200) -> list[str]:
+    def gather(self, text: str) -> list[str]:
         """A text from each process, in all processes."""
         if self.count == 1:
             return [text]
-        padded = np.frombuffer(text.encode()[:at_most].ljust(at_most), np.uint8)
-        rows = np.asarray(multihost_utils.process_allgather(padded))
-        return [row.tobytes().decode(errors="ignore").rstrip() for row in rows]
+        own = np.frombuffer(text.encode(), np.uint8)
+        lengths_P = np.asarray(multihost_utils.process_allgather(np.int32(len(own))))
+        width = int(lengths_P.max()) // GATHERED * GATHERED + GATHERED
+        rows_PB = np.asarray(multihost_utils.process_allgather(np.pad(own, (0, width - len(own)))))
+        return [row_B[:length].tobytes().decode() for row_B, length in zip(rows_PB, lengths_P.tolist(), strict=True)]
+
+    def broadcast(self, value: Any) -> Any:
+        """The value of process 0, in all processes. It must be JSON."""
+        return value if self.count == 1 else json.loads(self.gather(json.dumps(value if self.is_first else None))[0])
 
     def on_first_then_on_others(self, make: Callable[[], T], seen_by_all: Path) -> T:
         """Runs `make` in process 0 and then in the others, which must see the same file afterwards."""
@@ -98,32 +97,23 @@ def processes() -> Processes:
 
 
 @contextlib.contextmanager
-def joined(
-    coordinator: str | None,
-    count: int | None,
-    number: int | None,
-    start_within: float,
-    lost_after: float,
-    stalled_after: float,
-) -> Iterator[None]:
+def joined(coordinator: str | None, count: int | None, number: int | None, mesh: MeshConfig) -> Iterator[None]:
     """Connects the processes of a run, which the flags or the cluster's environment describe.
 
-    JAX ends a process that waits for others longer than `start_within` seconds, and all of them when one has been
-    silent for `lost_after` seconds. They end themselves when one takes no step for `stalled_after` seconds.
+    JAX ends a process that waits for others longer than `mesh.start_within` seconds, and all of them when one has been
+    silent for `mesh.lost_after`. They end themselves when one takes no step for `mesh.stalled_after`.
     """
     global _processes
-    is_asked = check_flags(coordinator, count, number)
-    if not is_asked and (count == 1 or not in_cluster()):
+    if check_flags(coordinator, count, number) or (count != 1 and in_cluster()):
+        initialize(coordinator, count, number, mesh)
+    if jax.distributed.is_initialized() and jax.process_count() > 1:
+        _processes = Processes(jax.process_index(), jax.process_count())
+    else:
         yield
         return
-    initialize(coordinator, count, number, start_within, lost_after)
-    if jax.process_count() == 1:
-        yield
-        return
-    _processes = Processes(jax.process_index(), jax.process_count())
     try:
         show_hosts()
-        with watching(str(_processes), _processes.number, stalled_after):
+        with watching(str(_processes), _processes.number, mesh.stalled_after):
             yield
         jax.distributed.shutdown()
     except (Exception, KeyboardInterrupt) as error:
@@ -173,29 +163,28 @@ def in_cluster() -> bool:
     return slurm or mpi or kubernetes or tpu
 
 
-def initialize(
-    coordinator: str | None, count: int | None, number: int | None, start_within: float, lost_after: float
-) -> None:
+def initialize(coordinator: str | None, count: int | None, number: int | None, mesh: MeshConfig) -> None:
     """Connects this process to the others. What the flags leave out, JAX asks the cluster."""
-    which = f"process {number} of {count}" if coordinator is not None else "this process"
-    at = f" at {coordinator}" if coordinator is not None else ""
-    tell(f"{which} ({socket.gethostname()}, pid {os.getpid()}) waits up to {start_within:g} s for the others{at}")
+    who = "this process" if coordinator is None else f"process {number} of {count}"
+    place = coordinator or "the address that the cluster gives"
+    here = f"({socket.gethostname()}, pid {os.getpid()})"
+    tell(f"{who} {here} waits up to {mesh.start_within:g} s for the others at {place}")
     is_loopback = coordinator is not None and coordinator.rpartition(":")[0] in ("localhost", "127.0.0.1")
     try:
         jax.distributed.initialize(
             coordinator,
             count,
             number,
-            initialization_timeout=max(int(start_within), 1),
-            heartbeat_timeout_seconds=max(int(lost_after), 1),
-            shutdown_timeout_seconds=max(int(lost_after), 1),
+            initialization_timeout=max(int(mesh.start_within), 1),
+            heartbeat_timeout_seconds=max(int(mesh.lost_after), 1),
+            shutdown_timeout_seconds=max(int(mesh.lost_after), 1),
             coordinator_bind_address=coordinator if is_loopback else None,
             cluster_detection_method=None if coordinator is None else "deactivate",
         )
     except (ValueError, RuntimeError) as error:  # the cluster is not known to JAX, or somebody is missing
         kind = BadInput if isinstance(error, ValueError) else Failed
         raise kind(
-            f"{which} could not be connected{at}: {str(error).splitlines()[0]}; --coordinator, --processes and "
+            f"{who} could not be connected to {place}: {str(error).splitlines()[0]}; --coordinator, --processes and "
             "--process-id say where the others are, --processes=1 trains with this process alone"
         ) from error
 

@@ -35,7 +35,7 @@ LOOKS = 3
 OS_ERROR = re.compile(r"os_error_code='(\d+)'")
 # Of a bucket that cannot be reached now: modules that raise such errors, and texts of tensorstore and gcsfs.
 UNREACHABLE = re.compile(
-    r"^(aiohttp|requests|gcsfs|google)\.|UNAVAILABLE|DEADLINE_EXCEEDED|UNAUTHENTICATED|Forbidden"
+    r"^(aiohttp|requests|gcsfs|google)\.|UNAVAILABLE|DEADLINE_EXCEEDED|UNAUTHENTICATED|Forbidden|retry attempts failed"
     r"|HTTP response code: (401|403|429|5\d\d)"
 )
 

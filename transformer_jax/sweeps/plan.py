@@ -25,10 +25,9 @@ import jax
 import numpy as np
 
 from transformer_jax import schema
-from transformer_jax.config import ExperimentConfig, from_config_dict
+from transformer_jax.config import TASKS, ExperimentConfig, from_config_dict
 from transformer_jax.data.batching import Batch
 from transformer_jax.data.prepared import MANIFEST, Prepared
-from transformer_jax.data_config import TASKS
 from transformer_jax.errors import Failed
 from transformer_jax.experiment import with_vocabulary
 from transformer_jax.files.progress import tell

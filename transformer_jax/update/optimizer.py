@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from transformer_jax.config import ADAM_FAMILY, ENDING_WITH_THE_RUN, OptimizerConfig
 from transformer_jax.errors import BadInput, did_you_mean
 from transformer_jax.extension import CustomFunction, file_of, load_function, load_object, running
 from transformer_jax.model.shapes import check_positive
 from transformer_jax.model.transformer import abstract_params
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.optimizer_config import ADAM_FAMILY, ENDING_WITH_THE_RUN, OptimizerConfig
 from transformer_jax.schema import is_address, is_meant_as_address, with_values
 from transformer_jax.update.sharding import path_name
 

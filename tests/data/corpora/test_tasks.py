@@ -6,8 +6,8 @@ import hashlib
 
 import pytest
 
+from transformer_jax.config import TASKS
 from transformer_jax.data.corpora.tasks import generate, splits, symbols
-from transformer_jax.data_config import TASKS
 from transformer_jax.errors import BadInput
 
 SMALL = {"train": 400, "valid": 60, "test": 60, "test_long": 10, "test_compositional": 40}

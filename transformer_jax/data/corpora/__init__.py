@@ -1,18 +1,17 @@
 """Corpora: text files, TFDS data sets, embedded and published tasks, custom functions, behind one interface.
 
-A new corpus is a class of `corpus.py` in a file of its own, and an entry of `NAMED` (data_config.py). A generated one
+A new corpus is a class of `corpus.py` in a file of its own, and an entry of `NAMED` (config.py). A generated one
 of symbols, such as `reverse`, is a rule in tasks.py and a name in `TASKS`.
 """
 
 import importlib
 
 from transformer_jax import schema
-from transformer_jax.config import DataConfig
+from transformer_jax.config import NAMED, TASKS, DataConfig
 from transformer_jax.data.corpora.corpus import Corpus, CustomCorpus
 from transformer_jax.data.corpora.files import FileCorpus
 from transformer_jax.data.corpora.tasks import TaskCorpus
 from transformer_jax.data.corpora.tfds import TfdsCorpus
-from transformer_jax.data_config import NAMED, TASKS
 from transformer_jax.files import remote
 from transformer_jax.schema import is_meant_as_address
 

@@ -16,9 +16,8 @@ from itertools import count, islice, product
 from string import ascii_lowercase
 from typing import Any
 
-from transformer_jax.config import DataConfig
+from transformer_jax.config import TOY_TASKS, DataConfig, TaskConfig
 from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair
-from transformer_jax.data_config import TOY_TASKS, TaskConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.grammar import CorpusSection, Rng, sentence_pairs
 

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config import DataConfig
+from transformer_jax.config import NAMED, TASKS, DataConfig
 from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair
-from transformer_jax.data_config import NAMED, TASKS
 from transformer_jax.errors import BadInput, did_you_mean
 from transformer_jax.extras import require
 
