@@ -68,6 +68,7 @@ def get_sweep(scale: str) -> Sweep:
             for name, change in changes.items()
         ],
         baseline="sinusoidal",
+        primary="exact_match",
         tests=("test_gen", "test"),
         notes=(
             "The published figures are of test_gen, of models of d_model 512 after 50,000 updates.",

@@ -70,6 +70,7 @@ def get_sweep(scale: str) -> Sweep:
             *(Variant(f"h={h}", {"model.num_heads": h}, note=f"d_k = d_v = {base.model.d_model // h}") for h in others),
         ],
         baseline=f"h={own}",
+        primary="perplexity",
         analyses={"heads": bases.own(__file__, "what_heads_do")},
         notes=(
             f"Heads were looked at on the first {SENTENCES} test sentences; BLEU without a head is of {TRANSLATED} of "

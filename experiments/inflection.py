@@ -46,6 +46,7 @@ def get_sweep(scale: str) -> Sweep:
             Variant("letters", {"data.tokenizer": "letters_and_tags"}),
         ],
         baseline="recipe",
+        primary="exact_match",
         notes=(
             "The checkpoint that is evaluated is the last, not the best on validation data.",
             *(

@@ -98,6 +98,7 @@ def get_sweep(scale: str) -> Sweep:
                 for variant in at_equal_cost(base, name, change, group)
             ),
         ],
+        primary="perplexity",
         tune=(0.5, 1, 2),
         untuned=scale != "paper",
         notes=(

@@ -57,6 +57,7 @@ def get_sweep(scale: str) -> Sweep:
         base=base,
         variants=variants,
         baseline=next(each.name for each in variants if each.group == f"{STANDARD}, d_model={WIDTHS[0]}"),
+        primary="perplexity",
         notes=("`python experiments/mup.py SWEEP` prints the best learning rate of each width.",),
     )
 

@@ -50,6 +50,7 @@ def get_sweep(scale: str) -> Sweep:
             for steps in (warmup, max(1, warmup // 100))
         ],
         baseline=f"post N={layers} warmup={warmup}",
+        primary="perplexity",
         notes=(
             "Each variant is compared with post-norm of its own depth, with warmup.",
             "After the warmup the learning rate is the same everywhere, constant and falling at the end; the "

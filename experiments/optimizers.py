@@ -41,6 +41,7 @@ def get_sweep(scale: str) -> Sweep:
         base=base,
         variants=[Variant("Adam"), Variant("Muon", {"optimizer.name": "muon"})],
         baseline="Adam",
+        primary="perplexity",
         tune=(0.5, 1, 2, 4, 8),
         notes=("`python experiments/optimizers.py SWEEP` prints the updates and seconds to a validation loss.",),
     )

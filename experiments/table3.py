@@ -127,7 +127,7 @@ def get_sweep(scale: str) -> Sweep:
         base=base,
         variants=[variant(row, base) for row in rows],
         seeds=seeds,
-        primary="perplexity" if is_declared else None,
+        primary="perplexity",
         margin={"perplexity": 0.02} if is_declared else None,
         tests=("valid",) if scale == "paper" else ("test",),
         notes=NOTES[scale],

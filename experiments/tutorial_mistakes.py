@@ -37,6 +37,7 @@ def get_sweep(scale: str) -> Sweep:
         question="What do the mistakes cost that tutorials on the Transformer actually make?",
         base=bases.base(scale),
         variants=[Variant("base", note="without a mistake"), *mistakes()],
+        primary="bleu",
         notes=(
             "Perplexity is what the mistaken program itself reports: where a mask is missing it may be far too good.",
             "Translations are made with a cache, which hides later words whatever the masks are.",

@@ -64,6 +64,7 @@ def get_sweep(scale: str) -> Sweep:
                 note="half of the base's size for each language; source and target embeddings are no longer one",
             ),
         ],
+        primary="bleu",
         analyses={"perplexity": bases.own(__file__, "perplexity_by_unit")},
         notes=(
             "Perplexities per token do not compare between rows: see those per character.",

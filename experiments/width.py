@@ -40,6 +40,7 @@ def get_sweep(scale: str) -> Sweep:
             deep(2 * layers - 1, 1),
             deep(1, 2 * layers - 1),
         ],
+        primary="perplexity",
         notes=("The learning rate is equation 3's, or the base's, whatever the size; --tune tunes each.",),
     )
 

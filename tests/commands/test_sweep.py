@@ -19,8 +19,7 @@ from transformer_jax.sweeps.folder import SweepFolder
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    timed = {"start": 5.0, "compile": 40.0, "update": 0.5}
-    monkeypatch.setattr(plan, "timed_updates", lambda experiments, *_: dict.fromkeys(experiments, timed))
+    monkeypatch.setattr(plan, "time_update", lambda *_: plan.Timed(compiling=40.0, update=0.5))
     experiment_file(tmp_path, "Variant('h = 4', {'model.num_heads': 4}, note='more')", seeds=2)
     return tmp_path
 

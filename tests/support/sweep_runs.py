@@ -79,7 +79,15 @@ def pretend_finished(
         "steps": 12,
         "valid": {"loss": loss},
         "tests": {
-            split: {"bleu": 50.0, "file": f"translations/{split}.latest.json", "test_set_sha256": "0", "steps": [12]}
+            split: {
+                "bleu": 50.0,
+                "perplexity_per_token": 1.25,
+                "exact_match": {"right": 1, "total": 5},
+                "custom_metrics": {"count": 7.0},
+                "file": f"translations/{split}.latest.json",
+                "test_set_sha256": "0",
+                "steps": [12],
+            }
             for split in run.tests
         },
         "code": {},

@@ -14,7 +14,7 @@ from transformer_jax import cli
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, Failed
 from transformer_jax.files.atomic import write_json
 from transformer_jax.processes.signals import StopSignals
-from transformer_jax.sweeps import Variant, launch
+from transformer_jax.sweeps import Variant, grid, launch
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.launch import Launcher, LaunchOptions, grouped, prepare_data, run_jobs
 from transformer_jax.sweeps.status import Progress
@@ -138,6 +138,17 @@ def test_tuning_and_factors_may_be_added_to_a_sweep(folder, tuned):
     assert "base/tuning-4-again" in made and "base/tuning-2" not in made
     folder.record_tuned(here.definition.variant("base"), {"factor": 2.0})
     assert folder.runs(here.definition, ["base"])[0].is_finished()
+
+
+def test_the_cells_of_a_grid_are_tuned_each_on_its_own(folder, tuned):
+    heads, width = {"2": {}, "4": {"model.num_heads": 4}}, {"32": {}, "64": {"model.d_ff": 64}}
+    cells = grid({"heads": heads, "width": width})
+    losses = {"heads=4-width=64/tuning-2": 0.5, "heads=2-width=64/tuning-1": 0.5}
+    here, made = tuned(losses, definition=defined(variants=cells, tune=(1.0, 2.0)))
+    assert here.run() == 0 and len([run_id for run_id in made if "tuning" in run_id]) == 4 * 2 * 2
+    rates = {run.variant: run.experiment.optimizer.learning_rate for run in folder.runs(folder.load())}
+    assert rates == {cell.name: 6e-3 if cell.name == "heads=4 width=64" else 3e-3 for cell in cells}
+    assert folder.load().variant("heads=4 width=64").levels == {"heads": "4", "width": "64"}
 
 
 def test_seeds_that_are_added_after_a_report_are_warned_of(folder, capsys):

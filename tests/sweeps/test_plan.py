@@ -1,20 +1,19 @@
 """--dry-run: what is counted, and how long it will take. The whole table is tested with the command."""
 
-import os
-
 import pytest
 
+from tests.support.devices import one_device
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
 from transformer_jax.data.prepare import prepare
 from transformer_jax.sweeps import Variant, plan
 from transformer_jax.sweeps.local import Slot
+from transformer_jax.sweeps.plan import Timed
 
 
 @pytest.fixture
 def text(folder, monkeypatch):
     """What is printed, without timing anything."""
-    timed = {"start": 5.0, "compile": 40.0, "update": 0.5}
-    monkeypatch.setattr(plan, "timed_updates", lambda experiments, *_: dict.fromkeys(experiments, timed))
+    monkeypatch.setattr(plan, "time_update", lambda *_: Timed(compiling=40.0, update=0.5))
     return lambda definition: plan.plan(folder, definition, definition.chosen(None))
 
 
@@ -45,9 +44,9 @@ def runs(folder):
 
 def test_an_update_stands_for_the_whole_run(runs):
     """12 updates of 8 pairs; two validations of 30 pairs are forward passes, the 10 pairs of the test a search too."""
-    timed = {"start": 5.0, "compile": 10.0, "update": 6.0}
+    timed = Timed(compiling=10.0, update=6.0)
     held_out = (2 * 30 / 3 + 10 * (1 / 3 + plan.SEARCH)) / 8
-    first = 5 + 10 * (1 + 3 * plan.OTHER_PROGRAM) + 6 * (12 + held_out)
+    first = plan.START + 10 * (1 + 3 * plan.OTHER_PROGRAM) + 6 * (12 + held_out)
     assert plan.seconds_by_timing(runs[0], 12, timed, is_first=True) == pytest.approx(first)
     later = plan.seconds_by_timing(runs[0], 12, timed, is_first=False)
     assert first - later == pytest.approx(22 * (1 - plan.CACHED)), "seeds share compiled programs"
@@ -69,9 +68,8 @@ def test_runs_of_one_program_share_its_seconds(runs):
     assert plan.seconds_taken(runs[0]) is None
 
 
-def test_an_update_is_compiled_and_timed_in_a_process_of_its_own(runs, tmp_path, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS_OF_COMMANDS"])
+def test_an_update_is_compiled_and_timed(runs, tmp_path):
     config = runs[0].experiment
-    prepared = prepare(config, tmp_path / "data")
-    (seconds,) = plan.timed_updates({"a": config}, {"a": prepared.directory}, Slot()).values()
-    assert all(value > 0 for value in seconds.values()) and seconds["update"] < seconds["compile"], seconds
+    with one_device():
+        timed = plan.time_update(config, prepare(config, tmp_path / "data").directory)
+    assert 0 < timed.update < timed.compiling

@@ -1,5 +1,6 @@
 """Status: what is shown of a sweep's runs, on a terminal and without one."""
 
+import dataclasses
 import io
 import json
 import os
@@ -24,7 +25,7 @@ def test_where_a_run_stands(folder):
         now = status.status_of(run)
         assert (now.state, now.step, now.steps) == ("running", 6, 12)
         assert (now.loss, now.bleu, now.seconds_left) == (2.5, 7.0, 14.0)
-        assert "2.500 train  7.00 valid" in status.table([now])
+        assert "2.500 train  7.000 valid" in status.table([now])
         with open(run.folder.metrics, "a") as file:
             file.write(json.dumps({"step": 12, "loss": 2.0, "seconds": 1.0}) + "\n")
         assert status.status_of(run).state == "measuring"
@@ -36,6 +37,22 @@ def test_where_a_run_stands(folder):
     now = status.status_of(run)
     assert (now.state, now.loss, now.bleu) == ("finished", 1.5, 50.0)
     assert "1.500 valid  50.00 test" in status.table([now])
+
+
+@pytest.mark.parametrize(
+    ("primary", "valid", "test"),
+    [("perplexity", "1.500 valid", "1.250 test"), ("exact_match", "25.00 valid", "20.00 test"), ("count", "", "7.000")],
+)
+def test_the_score_that_is_shown_is_by_the_primary_metric(folder, primary, valid, test):
+    ((run,),) = jobs_of(folder)
+    run = dataclasses.replace(run, primary=primary)
+    run.path.mkdir(parents=True)
+    run.folder.metrics.write_text('{"step": 6, "valid_perplexity": 1.5, "bleu": 7.0, "exact_match": 25.0}\n')
+    assert valid in status.table([status.status_of(run)])
+    pretend_finished(run)
+    now = status.status_of(run)
+    heading, row = status.table([now]).splitlines()
+    assert primary in heading and test in row and now.to_json()["bleu"] == 50.0
 
 
 def test_a_line_at_each_change_and_a_run_that_ran_is_not_waiting_again(folder):

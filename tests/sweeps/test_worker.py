@@ -59,7 +59,7 @@ def test_a_stop_leaves_what_had_failed(folder, monkeypatch, error, state):
     folder.save(definition)
 
     def train(self, runs):
-        self.fail(runs[0], error)
+        self._fail(runs[0], error)
         raise Stopped
 
     monkeypatch.setattr(Worker, "_train_and_evaluate", train)

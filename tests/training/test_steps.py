@@ -17,7 +17,7 @@ from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import count_text
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.plan import plan
+from transformer_jax.sweeps.plan import Timed, plan
 from transformer_jax.sweeps.status import status_of
 from transformer_jax.training.steps import COMPILING, CompiledSteps, Program, planned_steps
 from transformer_jax.update import sharding
@@ -100,8 +100,7 @@ def test_wsd_can_end_at_another_update_before_it_decays(tmp_path):
 
 
 def test_a_sweep_counts_epochs_once_the_data_is_there(tmp_path, monkeypatch):
-    timed = {"base": {"start": 1.0, "compile": 1.0, "update": 1.0}}
-    monkeypatch.setattr("transformer_jax.sweeps.plan.timed_updates", lambda *_: timed)
+    monkeypatch.setattr("transformer_jax.sweeps.plan.time_update", lambda *_: Timed(1.0, 1.0))
     base = {**BASE, "train": {**BASE["train"], "steps": 100_000, "epochs": 0.5}}
     definition, folder = defined(base=base), SweepFolder(tmp_path)
     (config,) = definition.experiments.values()

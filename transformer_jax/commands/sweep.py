@@ -90,23 +90,25 @@ def run(arguments: argparse.Namespace) -> int:
 
     from transformer_jax.sweeps.folder import SweepFolder
     from transformer_jax.sweeps.launch import LaunchOptions, launch, ready
+    from transformer_jax.sweeps.local import confined, slots
 
-    folder = SweepFolder(arguments.workdir)
+    if arguments.json and not arguments.status:
+        raise BadInput("--json: has no effect without --status")
+    folder, names = SweepFolder(arguments.workdir), {field.name for field in dataclasses.fields(LaunchOptions)}
     with folder.in_original_directory() if arguments.file is None else contextlib.nullcontext(folder) as sweep:
         if arguments.status:
             return show_status(sweep, arguments.only, arguments.json)
-        if arguments.json:
-            raise BadInput("--json: has no effect without --status")
-        jax.config.update("jax_platforms", "cpu")  # on a GPU this process would take the memory that the runs need
-        definition, slurm = _definition(arguments, sweep), _slurm(arguments)
-        names = {field.name for field in dataclasses.fields(LaunchOptions)} - {"slurm"}
-        options = LaunchOptions(**{name: getattr(arguments, name) for name in names}, slurm=slurm)
+        options = LaunchOptions(**{**{name: getattr(arguments, name) for name in names}, "slurm": _slurm(arguments)})
         if not arguments.dry_run:
-            return launch(sweep, definition, options)
+            jax.config.update("jax_platforms", "cpu")  # on a GPU this process would take the memory that the runs need
+            return launch(sweep, _definition(arguments, sweep), options)
         from transformer_jax.sweeps.plan import plan
 
-        variants = definition.chosen(options.only)
-        print(plan(sweep, ready(sweep, definition, options), variants, 1 if slurm else options.jobs))
+        jobs = 1 if options.slurm else options.jobs
+        with confined(slots(jobs)[0]):  # updates are timed with the cores or the GPU of a run
+            definition = _definition(arguments, sweep)
+            variants = definition.chosen(options.only)
+            print(plan(sweep, ready(sweep, definition, options), variants, jobs))
         return 0
 
 

@@ -36,7 +36,7 @@ def validate(sweep: Sweep, file: str, overrides: Sequence[tuple[str, str]] = ())
         mistyped, problems = _problems(sweep, overrides)
     typed = [path for path, _ in overrides]
     places = ["--config." if problem.partition(" ")[0].rstrip(":") in typed else f"{file}: " for problem in problems]
-    if problems := mistyped + [place + problem for place, problem in zip(places, problems, strict=True)]:
+    if problems := mistyped + list(map(str.__add__, places, problems)):
         raise ConfigError(problems)
 
 
@@ -48,7 +48,7 @@ def _problems(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> tuple[list[
     of_base = problems_of(configuration.from_config_dict, base)
     # What is wrong on the command line shall not hide what is wrong in variants.
     below_variants = base_values(sweep)[0] if of_base else base
-    problems = [*of_base, *_sweep_problems(sweep)]
+    problems = [*of_base, *_sweep_problems(sweep), *_design_problems(sweep)]
     experiments = {}
     for variant in sweep.variants:
         changes = repeated(sweep, variant).changes
@@ -56,54 +56,51 @@ def _problems(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> tuple[list[
         found = problems_of(configuration.from_config_dict, values)
         if not found:
             experiments[variant.name] = config = configuration.from_config_dict(values)
-            found = _unused_changes(changes, config) or _building_problems(config, bool(sweep.tune))
-            found = [*found, *_weights_problems(sweep, config)]
-        found = [*_variant_problems(variant), *found]
+            found = _config_problems(sweep, changes, config)
+        found = [*_variant_problems(sweep, variant), *found]
         problems += [f"variant {variant.name!r}: {line}" for line in found if line not in of_base]
     problems += _metric_problems(sweep, list(experiments.values()))
     if problems or mistyped:
         return mistyped, problems
     mistyped = configuration.unused_options([path for path, _ in overrides], experiments.values())
-    return mistyped, [*_vary_problems(sweep, configuration.from_config_dict(base)), *_twins(sweep, experiments)]
+    problems, order = _twins(sweep, experiments), configuration.from_config_dict(base).data.order_seed
+    if order is not None and "order" in (sweep.vary or ()):
+        problems.append(f"vary has 'order', and the base sets data.order_seed = {order}: leave one out")
+    return mistyped, problems
 
 
 def problems_of(function: Callable[..., Any], *arguments: Any) -> list[str]:
     """The problems that a call raises. An exception of custom code is not caught: it has a traceback."""
     try:
         function(*arguments)
-    except ConfigError as error:
-        return list(error.problems)
+    except extension.UserCodeError:
+        raise
     except BadInput as problem:
-        if isinstance(problem, extension.UserCodeError):
-            raise
-        return [str(problem)]
+        return list(problem.problems) if isinstance(problem, ConfigError) else [str(problem)]
     return []
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0
 
 
 def _sweep_problems(sweep: Sweep) -> list[str]:
     """What is wrong with a sweep whatever its variants change."""
-    problems, names = [], [variant.name for variant in sweep.variants]
+    names, folders = [variant.name for variant in sweep.variants], [variant.slug.lower() for variant in sweep.variants]
+    seeds: Any = [sweep.seeds - 1] if type(sweep.seeds) is int else sweep.seeds
+    are_seeds = _are_different(seeds) and all(type(seed) is int and 0 <= seed <= MAX_SEED for seed in seeds)
+    problems = []
     if not sweep.name.strip():
         problems.append("name: is empty")
-    seeds: Any = [sweep.seeds - 1] if type(sweep.seeds) is int else sweep.seeds
-    if not _is_list(seeds) or not all(type(seed) is int and 0 <= seed <= MAX_SEED for seed in seeds) or _repeats(seeds):
+    if not are_seeds:
         problems.append(
             f"seeds = {sweep.seeds!r}: must be how many, at least one, or a list of different ones from 0 to {MAX_SEED}"
         )
     elif sweep.tune and {*TUNING_SEEDS} & {*seeds}:
         problems.append(f"seeds = {sweep.seeds!r}: {TUNING_SEEDS} are the seeds of the runs that tune learning rates")
-    folders = [variant.slug.lower() for variant in sweep.variants]  # some file systems ignore case
-    for folder in sorted({folder for folder in folders if folders.count(folder) > 1}):
+    for folder in sorted({folder for folder in folders if folders.count(folder) > 1}):  # some ignore case
         alike = " and ".join(repr(name) for name, own in zip(names, folders, strict=True) if own == folder)
         problems.append(f"variants {alike} would have the same folder; rename one")
     for name in dict.fromkeys([sweep.baseline, *(variant.baseline for variant in sweep.variants)]):
-        if name is not None and name not in names:
+        if name not in (None, *names):
             problems.append(f"baseline = {name!r}: no such variant; {did_you_mean(str(name), names)}")
-    if not _is_list(sweep.tests) or _repeats(sweep.tests):
+    if not _are_different(sweep.tests):
         problems.append(f"tests = {sweep.tests!r}: must be a list of different splits, such as ['test']")
     for name, address in sweep.analyses.items():
         problems += problems_of(extension.load_function, f"analyses[{name!r}]", address, ("run", "config", "tests"))
@@ -115,42 +112,30 @@ def _sweep_problems(sweep: Sweep) -> list[str]:
         problems.append(f"tune = {sweep.tune!r}: must be two or more different factors, as in (0.5, 1, 2)")
     if sweep.weights not in NAMED_WEIGHTS:
         problems.append(f"weights = {sweep.weights!r}: must be one of {', '.join(NAMED_WEIGHTS)}")
-    for variant in sweep.variants:
-        if variant.same_as is not None and (variant.same_as not in names or repeated(sweep, variant).same_as):
-            problems.append(f"variant {variant.name!r}: same_as = {variant.same_as!r}: must be a variant with changes")
-        elif variant.same_as is not None and (variant.changes or variant.levels):
-            problems.append(f"variant {variant.name!r}: same_as: a control has no changes or levels of its own")
-    return [*problems, *_design_problems(sweep), *_contrast_problems(sweep)]
+    for contrast, weights in sweep.contrasts.items():
+        for name in (name for name in weights if name not in names):
+            problems.append(f"contrasts[{contrast!r}]: no variant {name!r}; {did_you_mean(str(name), names)}")
+        if not all(map(_is_number, weights.values())) or not any(weights.values()) or abs(sum(weights.values())) > 1e-6:
+            problems.append(f"contrasts[{contrast!r}] = {dict(weights)!r}: must be weights, not all 0, that sum to 0")
+    return problems
 
 
 def _design_problems(sweep: Sweep) -> list[str]:
     """What is wrong with the levels of a factorial design, which has each combination once."""
     designed = [variant for variant in sweep.variants if variant.levels]
-    factors = list(designed[0].levels) if designed else []
+    if not designed:
+        return []
+    factors = list(designed[0].levels)
     for variant in designed:
         if set(variant.levels) != set(factors):
             return [f"variant {variant.name!r}: levels: must be of {', '.join(factors)}, as the first variant's"]
     cells = [tuple(variant.levels[factor] for factor in factors) for variant in designed]
-    levels = [dict.fromkeys(column) for column in zip(*cells, strict=True)]
+    combinations = itertools.product(*(dict.fromkeys(column) for column in zip(*cells, strict=True)))
     return [
         f"levels: {cells.count(cell) or 'no'} variants have {' and '.join(cell)}; there must be one"
-        for cell in itertools.product(*levels)
-        if designed and cells.count(cell) != 1
+        for cell in combinations
+        if cells.count(cell) != 1
     ]
-
-
-def _contrast_problems(sweep: Sweep) -> list[str]:
-    """What is wrong with the contrasts."""
-    problems, names = [], [variant.name for variant in sweep.variants]
-    for contrast, weights in sweep.contrasts.items():
-        problems += [
-            f"contrasts[{contrast!r}]: no variant {name!r}; {did_you_mean(str(name), names)}"
-            for name in weights
-            if name not in names
-        ]
-        if not all(map(_is_number, weights.values())) or not any(weights.values()) or abs(sum(weights.values())) > 1e-6:
-            problems.append(f"contrasts[{contrast!r}] = {dict(weights)!r}: must be weights, not all 0, that sum to 0")
-    return problems
 
 
 def _metric_problems(sweep: Sweep, experiments: Sequence[ExperimentConfig]) -> list[str]:
@@ -170,37 +155,18 @@ def _metric_problems(sweep: Sweep, experiments: Sequence[ExperimentConfig]) -> l
     return problems
 
 
-def _weights_problems(sweep: Sweep, config: ExperimentConfig) -> list[str]:
-    """A variant whose checkpoints are not those that are to be evaluated."""
-    train = config.train
-    if sweep.weights == "best" and train.keep_best == 0:
-        return ["weights = 'best' and train.keep_best = 0: the best checkpoint is not kept"]
-    if sweep.weights == "averaged" and train.keep_latest == 1:
-        return ["weights = 'averaged' and train.keep_latest = 1: the newest train.keep_latest are averaged"]
-    return []
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _repeats(items: Sequence[Any]) -> bool:
-    return len(set(items)) < len(items)
-
-
-def _are_factors(tune: Any) -> bool:
-    """Whether these are factors of a learning rate whose names, of six digits, differ."""
-    is_positive = _is_list(tune) and all(isinstance(factor, (int, float)) and 0 < factor < math.inf for factor in tune)
-    return is_positive and len(tune) > 1 and not _repeats([f"{factor:g}" for factor in tune])
-
-
-def _variant_problems(variant: Variant) -> list[str]:
+def _variant_problems(sweep: Sweep, variant: Variant) -> list[str]:
     """What is wrong with a variant besides the values of its options."""
     problems = [
         f"{path}: a variant cannot change it; {SET_BY_SWEEP[path]}" for path in SET_BY_SWEEP.keys() & variant.changes
     ]
     if not variant.slug:
         problems.append("name: must have letters or digits")
+    if variant.same_as is not None:
+        if variant.same_as not in [other.name for other in sweep.variants if other.same_as is None]:
+            problems.append(f"same_as = {variant.same_as!r}: must be a variant that is no control itself")
+        elif variant.changes or variant.levels:
+            problems.append("same_as: a control has no changes or levels of its own")
     for key, value in variant.published.items():
         if key not in PUBLISHED:
             problems.append(f"published[{key!r}]: no report shows it; there are: {', '.join(PUBLISHED)}")
@@ -211,46 +177,58 @@ def _variant_problems(variant: Variant) -> list[str]:
     return problems
 
 
-def _unused_changes(changes: Iterable[str], config: ExperimentConfig) -> list[str]:
-    """A message for each option that a variant sets to no effect. Its default may be there to undo the base's value."""
+def _config_problems(sweep: Sweep, changes: Iterable[str], config: ExperimentConfig) -> list[str]:
+    """What is wrong with a valid config as that of a variant: changes without effect, modules that cannot be built."""
     options = {path: schema.find_option(ExperimentConfig, path) for path in changes}
+    # A default may be there to undo the base's value.
     set_here = [path for path, option in options.items() if schema.value_at(config, option.path) != option.default]
-    reasons = {path: configuration.why_unused(options[path].path, [config]) for path in set_here}
-    return [f"{path} {why}" for path, why in reasons.items() if why is not None]
+    unused = {path: configuration.why_unused(options[path].path, [config]) for path in set_here}
+    if problems := [f"{path} {why}" for path, why in unused.items() if why is not None]:
+        return problems
 
-
-def _building_problems(config: ExperimentConfig, is_tuned: bool) -> list[str]:
-    """What is wrong with what a config names, such as custom modules: they are built."""
     from transformer_jax.experiment import try_out  # slow to import
     from transformer_jax.update.optimizer import refuse_without_peak
 
-    classes = [
-        f"model.parts.{name} = {part.__name__}: is a class, which the processes that train cannot find; give "
-        f"'path/to/file.py:{part.__name__}'"
-        for name, part in dataclasses.asdict(config.model.parts).items()
-        if isinstance(part, type)
-    ]
-    return classes or problems_of(try_out, config) + (
-        problems_of(refuse_without_peak, config.optimizer) if is_tuned else []
-    )
+    for name, part in dataclasses.asdict(config.model.parts).items():
+        if isinstance(part, type):
+            address = f"'path/to/file.py:{part.__name__}'"
+            return [f"model.parts.{name}: is a class, which the processes that train cannot find; give {address}"]
+    problems = problems_of(try_out, config)
+    if sweep.tune:
+        problems += problems_of(refuse_without_peak, config.optimizer)
+    if sweep.weights == "best" and config.train.keep_best == 0:
+        problems.append("weights = 'best' and train.keep_best = 0: the best checkpoint is not kept")
+    if sweep.weights == "averaged" and config.train.keep_latest == 1:
+        problems.append("weights = 'averaged' and train.keep_latest = 1: the newest train.keep_latest are averaged")
+    return problems
 
 
-def _vary_problems(sweep: Sweep, base: ExperimentConfig) -> list[str]:
-    """Sources of variance that cannot vary here."""
-    order = base.data.order_seed
-    if order is None or "order" not in (sweep.vary or ()):
-        return []
-    return [f"vary has 'order', and the base sets data.order_seed = {order}: leave one out"]
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0
+
+
+def _are_different(items: Any) -> bool:
+    return _is_list(items) and len(set(items)) == len(items)
+
+
+def _are_factors(tune: Any) -> bool:
+    """Whether these are factors of a learning rate whose names, of six digits, differ."""
+    is_positive = _is_list(tune) and all(_is_number(factor) and factor > 0 for factor in tune)
+    return is_positive and len(tune) > 1 and _are_different([f"{factor:g}" for factor in tune])
 
 
 def _twins(sweep: Sweep, experiments: Mapping[str, ExperimentConfig]) -> list[str]:
     """Variants that would train the same runs: the options that have an effect are the same."""
-    experiments = {variant.name: experiments[variant.name] for variant in sweep.variants if variant.same_as is None}
     by_config: dict[str, list[str]] = {}
     options = list(schema.options(ExperimentConfig))
-    for name, config in experiments.items():
+    for variant in (variant for variant in sweep.variants if variant.same_as is None):
+        config = experiments[variant.name]
         values = [schema.value_at(config, option.path) if option.has_effect(config) else None for option in options]
-        by_config.setdefault(repr(values), []).append(name)
+        by_config.setdefault(repr(values), []).append(variant.name)
     return [
         f"variants {' and '.join(map(repr, names))}: all that has an effect is the same in them; leave one out "
         "(a control repeats a variant with Variant(name, same_as=...))"

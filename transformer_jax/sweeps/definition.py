@@ -133,9 +133,3 @@ def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     for path, value in changes.items():
         schema.put(result, path, value)
     return result
-
-
-def seeded(config: ExperimentConfig, vary: Sequence[str], seed: int) -> ExperimentConfig:
-    """The config of the run with that seed. What does not vary is as in the base."""
-    data = dataclasses.replace(config.data, order_seed=seed) if "order" in vary else config.data
-    return dataclasses.replace(config, data=data, seed=seed if "initialization" in vary else config.seed)

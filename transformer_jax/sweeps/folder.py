@@ -53,6 +53,11 @@ class SweepFolder:
             )
         return spec.from_json(record)
 
+    def save(self, definition: ResolvedSweep) -> None:
+        with explained(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_json(self.definition_file, definition.to_json())
+
     @contextlib.contextmanager
     def in_original_directory(self) -> Iterator[SweepFolder]:
         """Changes to the directory where the sweep was started, if it still exists; yields this folder.
@@ -86,7 +91,8 @@ class SweepFolder:
         if definition.sweep.vary is None:
             definition = dataclasses.replace(definition, vary=stored.vary)
         if found := differences(stored, definition):
-            rule = "contains another sweep; use another --workdir. Variants and seeds may be added, but it differs in:"
+            rule = "contains another sweep; use another --workdir. Variants and seeds may be added later, but primary, "
+            rule += "margin and weights are declared before the first run. It differs in:"
             raise ConfigError([f"{self.path}: {rule}", *(f"  {line}" for line in found)])
         return dataclasses.replace(
             definition,
@@ -103,11 +109,6 @@ class SweepFolder:
             # A launcher that was killed while it prepared data leaves its lock and a data folder.
             if set(os.listdir(self.path)) - {".lock", "data"}:
                 self.load()
-
-    def save(self, definition: ResolvedSweep) -> None:
-        with explained(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            write_json(self.definition_file, definition.to_json())
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -152,31 +153,40 @@ class SweepFolder:
         """All runs that are compared; with a tuned learning rate, those at the variant's own rate follow if the sweep
         asks for them."""
         tuned, sweep = self.tuned() if definition.tune else {}, definition.sweep
-        names = [variant.name for variant in sweep.variants if variants is None or variant.name in variants]
-        runs, untuned = [], []
-        for seed, name in itertools.product(definition.seeds, names):
-            path = self.path / "runs" / definition.variant(name).slug / f"seed-{seed}"
-            factor = tuned.get(name, {}).get("factor", 1.0)
-            experiment = definition.experiment(name, seed, factor)
-            runs.append(SweepRun(path, name, seed, experiment, tuple(sweep.tests), tuple(sweep.analyses)))
+        compared, untuned = [], []
+        for seed, variant in itertools.product(definition.seeds, sweep.variants):
+            if variants is not None and variant.name not in variants:
+                continue
+            factor = tuned.get(variant.name, {}).get("factor", 1.0)
+            run = SweepRun(
+                self.path / "runs" / variant.slug / f"seed-{seed}",
+                variant.name,
+                seed,
+                definition.experiment(variant.name, seed, factor),
+                sweep.primary or "bleu",
+                tuple(sweep.tests),
+                tuple(sweep.analyses),
+            )
+            compared.append(run)
             if sweep.untuned and factor != 1.0:
-                path, experiment = path.with_name(run_prefix(1.0) + path.name), definition.experiment(name, seed)
-                untuned.append(SweepRun(path, name, seed, experiment, tuple(sweep.tests), kind="untuned"))
-        return runs + untuned
+                path, experiment = run.path.with_name(f"untuned-seed-{seed}"), definition.experiment(variant.name, seed)
+                untuned.append(dataclasses.replace(run, path=path, experiment=experiment, analyses=(), kind="untuned"))
+        return compared + untuned
 
     def tuning_runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
         """The runs that try learning rates, for variants whose rate is not chosen yet among all of them."""
         factors, runs = definition.tune or (), []
         tried = {name: chosen["losses"].keys() for name, chosen in self.tuned().items()}
         for variant in definition.sweep.variants:
-            if {f"{factor:g}" for factor in factors} <= tried.get(variant.name, set()):
+            is_chosen = {f"{factor:g}" for factor in factors} <= tried.get(variant.name, set())
+            if is_chosen or (variants is not None and variant.name not in variants):
                 continue
             for seed, factor in itertools.product(TUNING_SEEDS, factors):
-                if variants is None or variant.name in variants:
-                    name = f"tuning-{factor:g}" + ("" if seed == TUNING_SEEDS[0] else "-again")
-                    path = self.path / "runs" / variant.slug / name
-                    experiment = definition.experiment(variant.name, seed, factor)
-                    runs.append(SweepRun(path, variant.name, seed, experiment, kind="tuning", factor=factor))
+                again = "" if seed == TUNING_SEEDS[0] else "-again"
+                path = self.path / "runs" / variant.slug / f"tuning-{factor:g}{again}"
+                experiment, primary = definition.experiment(variant.name, seed, factor), definition.sweep.primary
+                run = SweepRun(path, variant.name, seed, experiment, primary or "bleu", kind="tuning", factor=factor)
+                runs.append(run)
         return runs
 
     def all_runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
@@ -219,19 +229,17 @@ def differences(stored: ResolvedSweep, wanted: ResolvedSweep) -> list[str]:
 
 def _fixed(definition: ResolvedSweep) -> dict[str, Any]:
     """What may not change in a sweep, described in words, with its value as JSON has it. Variants may be added."""
+    sweep = definition.sweep
     options = [o.path for o in schema.options(ExperimentConfig) if o.affects not in ("computation", "environment")]
     return {
-        "name": definition.sweep.name,
+        "name": sweep.name,
         "scale": definition.scale,
         "vary": ", ".join(definition.vary),
-        **{name: getattr(definition.sweep, name) for name in ("primary", "margin", "weights")},
-        **{f"contrast {name!r}": dict(weights) for name, weights in definition.sweep.contrasts.items()},
-        **{f"analysis {name!r}": address for name, address in definition.sweep.analyses.items()},
+        **{name: getattr(sweep, name) for name in ("primary", "margin", "weights")},
+        **{f"contrast {name!r}": dict(weights) for name, weights in sweep.contrasts.items()},
+        **{f"analysis {name!r}": address for name, address in sweep.analyses.items()},
         **{f"base: {path}": schema.value_at(definition.base, path) for path in options},
-        **{
-            f"variant {variant.name!r}": json.loads(json.dumps(dict(variant.changes), default=str))
-            for variant in definition.sweep.variants
-        },
-        **{f"variant {variant.name!r}: same_as": variant.same_as for variant in definition.sweep.variants},
-        **{f"variant {variant.name!r}: levels": dict(variant.levels) for variant in definition.sweep.variants},
+        **{f"variant {v.name!r}": json.loads(json.dumps(dict(v.changes), default=str)) for v in sweep.variants},
+        **{f"variant {v.name!r}: same_as": v.same_as for v in sweep.variants},
+        **{f"variant {v.name!r}: levels": dict(v.levels) for v in sweep.variants},
     }

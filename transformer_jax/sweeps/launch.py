@@ -25,7 +25,7 @@ from transformer_jax.sweeps.local import LocalPool, slots
 from transformer_jax.sweeps.run import Job, SweepRun
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
 from transformer_jax.sweeps.spec import ResolvedSweep, training_flops, tune_text
-from transformer_jax.sweeps.status import BAD, Progress, RunStatus, failure, status_of, table
+from transformer_jax.sweeps.status import BAD, UNFINISHED, Progress, RunStatus, failure, status_of, table
 
 # Bytes that must be free for another run to start after one that failed.
 ROOM = 1 << 20
@@ -112,19 +112,19 @@ class Launcher:
     variants: list[str]
     options: LaunchOptions
     signals: StopSignals
-    failed: list[str] = dataclasses.field(default_factory=list)  # names of runs
-    diverged: list[str] = dataclasses.field(default_factory=list)
-    unfinished: list[str] = dataclasses.field(default_factory=list)
+    statuses: list[RunStatus] = dataclasses.field(default_factory=list)  # of all runs so far
 
     def run(self) -> int:
         if tuning_runs := self.sweep.tuning_runs(self.definition, self.variants):
             print(f"{len(tuning_runs)} runs to choose learning rates", flush=True)
-            self._run_missing(tuning_runs)
+            tried = self._run_missing(tuning_runs)
             if not self._is_over():
                 self._choose_rates(tuning_runs)
+            learned = {status.run.variant for status in tried if status.state != "diverged"}
+            # A rate that diverges is no failure of a variant, unless all do.
+            self.statuses = [at for at in tried if at.state != "diverged" or at.run.variant not in learned]
         if not self._is_over():
-            statuses = self._run_missing(self.sweep.runs(self.definition, self.variants))
-            self.diverged += [status.run.name for status in statuses if status.state == "diverged"]
+            self._run_missing(self.sweep.runs(self.definition, self.variants))
         return self._conclude()
 
     def _choose_rates(self, tuning_runs: Sequence[SweepRun]) -> None:
@@ -132,19 +132,18 @@ class Launcher:
 
         A run that failed has not told how good its rate is, which may be the best.
         """
+        factors = self.definition.tune or ()
         for name in dict.fromkeys(run.variant for run in tuning_runs):
             runs = [run for run in tuning_runs if run.variant == name]
-            if not all(run.is_finished() or run.has_diverged() for run in runs):
+            choice = best_rate(runs) if all(run.is_finished() or run.has_diverged() for run in runs) else None
+            if choice is None:
                 self.variants.remove(name)
-            elif (choice := best_rate(runs)) is None:
-                self.variants.remove(name)
-                self.diverged += [run.name for run in runs]
-            else:
-                self.sweep.record_tuned(self.definition.variant(name), choice)
-                print(f"{name}: rate x {choice['factor']:g} (validation losses {choice['losses']})", flush=True)
-                if (beyond := beyond_edge(choice["lowest"], self.definition.tune or ())) is not None:
-                    more = tune_text([*(self.definition.tune or ()), beyond])
-                    tell(f"warning: {name}: the lowest loss is at the edge, x {choice['lowest']:g}; try --tune={more}")
+                continue
+            self.sweep.record_tuned(self.definition.variant(name), choice)
+            print(f"{name}: rate x {choice['factor']:g} (validation losses {choice['losses']})", flush=True)
+            if (beyond := beyond_edge(choice["lowest"], factors)) is not None:
+                more = tune_text([*factors, beyond])
+                tell(f"warning: {name}: the lowest loss is at the edge, x {choice['lowest']:g}; try --tune={more}")
 
     def _run_missing(self, runs: Sequence[SweepRun]) -> list[RunStatus]:
         """Runs those that are not finished; returns how all stand then."""
@@ -157,37 +156,37 @@ class Launcher:
         jobs = in_order(grouped(missing, options.together), self.definition)
         run_jobs(pool, jobs, progress, self.signals, options.retries, options.fail_fast)
         statuses = progress.statuses()
-        ended_badly = [status for status in statuses if status.state in BAD]
-        self.failed += [status.run.name for status in ended_badly if status.state == "failed"]
-        self.unfinished += [s.run.name for s in statuses if s.state != "finished" and s not in ended_badly]
-        for text in [table(statuses), *map(failure, ended_badly)]:
+        self.statuses += statuses
+        for text in [table(statuses), *(failure(status) for status in statuses if status.state in BAD)]:
             print(f"\n{text}", flush=True)
         return statuses
 
+    def _named(self, *states: str) -> list[str]:
+        return [status.run.name for status in self.statuses if status.state in states]
+
     def _is_over(self) -> bool:
-        return bool(self.signals.asked or self._is_detached() or (self.failed and self.options.fail_fast))
+        return bool(self.signals.asked or self._is_detached() or (self.options.fail_fast and self._named("failed")))
 
     def _is_detached(self) -> bool:
         """Whether runs remain that this launch does not wait for."""
-        return bool(self.options.slurm and self.options.slurm.detach and self.unfinished)
+        return self.options.slurm is not None and self.options.slurm.detach and bool(self._named(*UNFINISHED))
 
     def _conclude(self) -> int:
         if self.signals.asked:
             print(f"stopped {self.signals.asked}; the same command resumes the sweep", file=sys.stderr)
             return EXIT_UNFINISHED
+        unfinished = self._named(*UNFINISHED)
         if self._is_detached():
             then = "when they are done, the same command submits what is left, if anything"
-            print(f"\n{len(self.unfinished)} runs are left to the cluster; --status shows their state; {then}")
+            print(f"\n{len(unfinished)} runs are left to the cluster; --status shows their state; {then}")
             return 0
-        outcomes = [
-            (self.failed, "failed; the same command retries them"),
-            (self.diverged, "diverged; they are not repeated unless their folders are removed"),
-        ]
-        for names, what in outcomes:
-            if names:
-                raise Failed(f"{len(names)} runs {what}: {'; '.join(names)}")
-        if self.unfinished:
-            tell(f"{len(self.unfinished)} runs are not finished; the same command resumes the sweep")
+        if names := self._named("failed"):
+            raise Failed(f"{len(names)} runs failed; the same command retries them: {'; '.join(names)}")
+        if names := self._named("diverged"):
+            what = "diverged; they are not repeated unless their folders are removed"
+            raise Failed(f"{len(names)} runs {what}: {'; '.join(names)}")
+        if unfinished:
+            tell(f"{len(unfinished)} runs are not finished; the same command resumes the sweep")
             return EXIT_UNFINISHED
         print(f"\ntransformer-jax report {self.sweep.path}    writes the report", flush=True)
         return 0
@@ -200,36 +199,34 @@ def best_rate(runs: Sequence[SweepRun]) -> dict[str, Any] | None:
     of the difference, seed by seed: with two seeds, a factor is as good as the best unless it is worse in both.
     """
     results = [result for run in runs if (result := run.result()) is not None]
-    by_seed: dict[float, list[float]] = {}  # a loss that is not finite is that of a run that diverged
+    losses: dict[float, list[float]] = {}  # by seed; that of a run that diverged is infinite
     for run in runs:
         loss = (run.result() or {"valid": {}})["valid"].get("loss")
-        by_seed.setdefault(run.factor or 1.0, []).append(math.inf if loss is None else loss)
-    means = {factor: mean for factor, losses in by_seed.items() if math.isfinite(mean := statistics.fmean(losses))}
+        losses.setdefault(run.factor or 1.0, []).append(math.inf if loss is None else loss)
+    means = {factor: mean for factor, of_seeds in losses.items() if math.isfinite(mean := statistics.fmean(of_seeds))}
     if not means:
         return None
     lowest = min(means, key=means.__getitem__)
 
     def is_as_good(factor: float) -> bool:
-        worse = [here - best for here, best in zip(by_seed[factor], by_seed[lowest], strict=True)]
+        worse = [here - best for here, best in zip(losses[factor], losses[lowest], strict=True)]
         return statistics.fmean(worse) <= statistics.stdev(worse) / len(worse) ** 0.5
 
-    factor = min(filter(is_as_good, means), key=lambda factor: (abs(math.log(factor)), means[factor]))
-    cost = {
-        "runs": len(runs),  # of those that diverged only their number is known
-        "updates": sum(result["steps"] for result in results),
-        # Runs that train in one program all have the time of that program.
-        "train_seconds": sum(result["train_seconds"] / result.get("together", 1) for result in results),
-        "training_flops": sum(result["training_flops"] for result in results),
-    }
     seeds = list(dict.fromkeys(run.seed for run in runs))
     return {
-        "factor": factor,
+        "factor": min(filter(is_as_good, means), key=lambda factor: (abs(math.log(factor)), means[factor])),
         "lowest": lowest,
-        "losses": {f"{factor:g}": means.get(factor) for factor in by_seed},
-        "by_seed": {f"{at:g}": [x if math.isfinite(x) else None for x in losses] for at, losses in by_seed.items()},
+        "losses": {f"{factor:g}": means.get(factor) for factor in losses},
+        "by_seed": {f"{at:g}": [x if math.isfinite(x) else None for x in of_seeds] for at, of_seeds in losses.items()},
         "seed": seeds[0],
         "seeds": seeds,
-        "cost": cost,
+        "cost": {
+            "runs": len(runs),  # of those that diverged only their number is known
+            "updates": sum(result["steps"] for result in results),
+            # Runs that train in one program all have the time of that program.
+            "train_seconds": sum(result["train_seconds"] / result.get("together", 1) for result in results),
+            "training_flops": sum(result["training_flops"] for result in results),
+        },
     }
 
 
@@ -281,9 +278,9 @@ def run_jobs(
         for run in pool.ended():
             progress.pending.pop(run.run_id, None)
             status = status_of(run)
-            may_start = status.state == "stopped" and not run.attempt().get("asked", True)
-            may_start = may_start and status.step > reached[run.run_id]
+            is_further = status.step > reached[run.run_id]
             reached[run.run_id] = status.step
+            may_start = status.state == "stopped" and is_further and not run.attempt().get("asked", True)
             if status.state == "failed":
                 failures[run.run_id] += 1
                 may_start = failures[run.run_id] <= retries

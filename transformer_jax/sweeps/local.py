@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -33,22 +33,21 @@ BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1", 8: "2,4,1"}
 class WorkerProcess:
     """A process that trains some runs, as its launcher sees it. Closing its stdin asks it to stop."""
 
-    def __init__(self, sweep: SweepFolder, runs: Sequence[SweepRun], environment: Mapping[str, str] | None = None):
-        self.runs, first, run_ids = tuple(runs), runs[0], [run.run_id for run in runs]
+    def __init__(self, sweep: SweepFolder, runs: Sequence[SweepRun]):
+        self.runs, first = tuple(runs), runs[0]
         with explained(sweep.path):
             for run in runs:
                 run.path.mkdir(parents=True, exist_ok=True)
             for run in runs[1:]:
                 run.log.write_text(f"trained together with {first.name}: see {os.path.relpath(first.log, run.path)}\n")
-        with explained(sweep.path), open(first.log, "ab") as log:
-            self.process = subprocess.Popen(
-                [*PYTHON, "-m", "transformer_jax.sweeps.worker", sweep.path, *run_ids],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **(environment or {})},
-                start_new_session=True,  # Ctrl-C reaches the launcher alone, which then asks its workers
-            )
+            with open(first.log, "ab") as log:
+                self.process = subprocess.Popen(
+                    [*PYTHON, "-m", "transformer_jax.sweeps.worker", sweep.path, *(run.run_id for run in runs)],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # Ctrl-C reaches the launcher alone, which then asks its workers
+                )
 
     def ask_to_stop(self) -> None:
         """Has it save and end. The same happens when this process dies, which closes the pipe."""
@@ -98,7 +97,7 @@ def slots(jobs: int | None, cores_of_a_run: int | None = None) -> list[Slot]:
         return [_gpu_slot(devices, jobs, number) for number in range(jobs)]
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if not cores:
-        return [Slot() for _ in range(jobs)]
+        return [Slot()] * jobs
     each = min(cores_of_a_run or max(len(cores) // jobs, 1), len(cores))
     return [Slot(tuple(cores[(job * each + n) % len(cores)] for n in range(each))) for job in range(jobs)]
 
@@ -116,17 +115,9 @@ def _gpu_slot(devices: Sequence[str], jobs: int, number: int) -> Slot:
 def _tpu_slots(chips: Sequence[str], jobs: int) -> list[Slot]:
     """As many processes as asked for, at most one per chip, with as many chips each; libtpu takes 1, 2, 4 or 8."""
     each = max(count for count in BOUNDS if count <= max(len(chips) // jobs, 1))
-    return [
-        Slot(
-            (),
-            {
-                "TPU_VISIBLE_CHIPS": ",".join(chips[first : first + each]),
-                "TPU_CHIPS_PER_PROCESS_BOUNDS": BOUNDS[each],
-                "TPU_PROCESS_BOUNDS": "1,1,1",
-            },
-        )
-        for first in range(0, min(jobs, len(chips)) * each, each)
-    ]
+    bounds = {"TPU_CHIPS_PER_PROCESS_BOUNDS": BOUNDS[each], "TPU_PROCESS_BOUNDS": "1,1,1"}
+    firsts = range(0, min(jobs, len(chips)) * each, each)
+    return [Slot((), {"TPU_VISIBLE_CHIPS": ",".join(chips[first : first + each]), **bounds}) for first in firsts]
 
 
 def tpu_chips() -> list[str]:
@@ -154,17 +145,22 @@ def gpus() -> list[str]:
 
 
 @contextlib.contextmanager
-def pinned(slot: Slot) -> Iterator[None]:
-    """Processes that are started inside have the cores of the slot."""
-    if not slot.cores:
-        yield
-        return
-    all_cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, slot.cores)  # of this thread; a process inherits it
+def confined(slot: Slot) -> Iterator[None]:
+    """This thread, and the processes that it starts inside, have only what the slot has."""
+    cores: Iterable[int] = ()
+    before = {name: os.environ.get(name) for name in slot.environment}
+    os.environ.update(slot.environment)
+    if slot.cores:
+        cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, slot.cores)
     try:
         yield
     finally:
-        os.sched_setaffinity(0, all_cores)
+        if slot.cores:
+            os.sched_setaffinity(0, cores)
+        for name, value in before.items():
+            os.environ.pop(name)
+            os.environ.update({} if value is None else {name: value})
 
 
 class LocalPool:
@@ -180,8 +176,8 @@ class LocalPool:
         pending = list(jobs)
         while pending and self.free:
             slot = self.free.pop(0)
-            with pinned(slot):
-                self.busy.append((WorkerProcess(self.sweep, pending.pop(0), slot.environment), slot))
+            with confined(slot):
+                self.busy.append((WorkerProcess(self.sweep, pending.pop(0)), slot))
         return pending
 
     def is_busy(self) -> bool:

@@ -27,11 +27,18 @@ from transformer_jax.training.progress import count
 from transformer_jax.translation.load import Run, load_run
 from transformer_jax.update.optimizer import peak_rate
 
+# The measures of a test set in a result.json, besides perplexity, exact match and custom metrics.
+MEASURES = ("bleu", "chrf", "paper_bleu")
+
 
 def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: CompileWatch) -> None:
     """Evaluates a trained run, as far as that is not done yet, and analyses it; writes result.json last."""
     weights = definition.sweep.weights
-    model = evaluated(run, weights)
+    if weights == "averaged":
+        saved = SavedWeights(run.folder)
+        steps = saved.regular_steps[-saved.config.train.keep_latest :]
+        write_export(run.folder.averaged, saved.average(steps), steps, run.folder, replace=True)
+    model = load_run(run.path, weights)
     config = run.folder.load_config()  # with the actual sizes of the vocabularies
     test_sets = {split: split_of(run.path, config, split) for split in run.tests}
     tests = {split: measured_on(run, model, test_set, weights) for split, test_set in test_sets.items()}
@@ -40,6 +47,7 @@ def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: Compi
         with explained(run.path):
             run.analysis(name).parent.mkdir(exist_ok=True)
             write_json(run.analysis(name), found)
+    facts = numerics()
     result = {
         "variant": run.variant,
         "seed": run.seed,
@@ -51,20 +59,11 @@ def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: Compi
         "code": provenance.digests(definition, run),
         "versions": identifying_versions(),
         "together": together,
-        "devices": devices(),
+        "devices": f"{facts['cores']} CPU cores" if jax.default_backend() == "cpu" else str(facts["devices"]),
         "compile_seconds": watch.seconds,
     }
     with explained(run.path):
         write_record(run.path / "result.json", result)
-
-
-def evaluated(run: SweepRun, weights: str) -> Run:
-    """The model with the weights that the sweep evaluates."""
-    if weights == "averaged":
-        saved = SavedWeights(run.folder)
-        steps = saved.regular_steps[-saved.config.train.keep_latest :]
-        write_export(run.folder.averaged, saved.average(steps), steps, run.folder, replace=True)
-    return load_run(run.path, weights)
 
 
 def measured_on(run: SweepRun, model: Run, test_set: TestSet, weights: str) -> dict[str, Any]:
@@ -79,8 +78,7 @@ def measured_on(run: SweepRun, model: Run, test_set: TestSet, weights: str) -> d
     return {
         "file": f"translations/{name}.json",
         **{key: wanted[key] for key in IDENTITY},
-        "bleu": record["measures"]["bleu"]["score"],
-        "chrf": record["measures"]["chrf"]["score"],
+        **{name: scores["score"] for name, scores in record["measures"].items() if name in MEASURES},
         "perplexity_per_token": record["perplexity"]["per_token"],
         "exact_match": {key: record["exact_match"][key] for key in ("right", "total")},
         "custom_metrics": {name: record["measures"][name]["score"] for name in wanted["metrics"]},
@@ -121,9 +119,3 @@ def training(run: SweepRun, config: ExperimentConfig, at_step: int | None = None
         "training_flops": training_flops(config.model, *lengths).of(source_tokens, target_tokens),
         "valid": {name.removeprefix("valid_"): last[name] for name in names if name in last},
     }
-
-
-def devices() -> str:
-    """The devices of this process: "2 CPU cores", "1 x NVIDIA H200"."""
-    facts = numerics()
-    return f"{facts['cores']} CPU cores" if jax.default_backend() == "cpu" else str(facts["devices"])

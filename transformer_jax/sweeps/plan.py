@@ -1,42 +1,34 @@
 """What `--dry-run` prints: every variant, what differs in it, its size, and an estimate of the time it takes.
 
 The time is that of finished runs, or follows from one update of each variant that is compiled and timed now. It is
-meant to be right within a factor of two. The updates are timed in a process with the cores or the GPU of a worker:
-
-    python -P -m transformer_jax.sweeps.plan      reads configs from stdin, writes a line of JSON for each
+meant to be right within a factor of two.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import functools
-import json
-import os
 import statistics
-import subprocess
-import sys
 import textwrap
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from transformer_jax import schema
-from transformer_jax.config import TASKS, ExperimentConfig, from_config_dict
+from transformer_jax.config import TASKS, ExperimentConfig
 from transformer_jax.data.batching import Batch
 from transformer_jax.data.prepared import MANIFEST, Prepared
-from transformer_jax.errors import Failed
 from transformer_jax.experiment import with_vocabulary
 from transformer_jax.files.progress import tell
 from transformer_jax.model import size
-from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.runs.metrics import count_text, duration
 from transformer_jax.sweeps.definition import SOURCES, Variant
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.local import PYTHON, Slot, pinned, slots
+from transformer_jax.sweeps.local import slots
 from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import LENGTH, ResolvedSweep, parameters, training_flops
 from transformer_jax.sweeps.status import aligned, status_of
@@ -45,6 +37,8 @@ from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule, peak_rate
 
 LONGEST_DIFFERENCE = 60
+# Seconds until a worker process begins to compile.
+START = 5.0
 # For each shape of batch: the update, the validation, and the scores and translations of tests.
 PROGRAMS_OF_A_SHAPE = 4
 # Relative to an update of the same tokens: the time of a forward pass, and of translating greedily.
@@ -57,22 +51,31 @@ SECONDS, CALLS = 0.5, 2
 MOST_FLOPS = 3e10
 
 
+class Timed(NamedTuple):
+    """Seconds to compile an update of a variant, and to compute it."""
+
+    compiling: float
+    update: float
+
+
 def plan(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str], jobs: int | None = None) -> str:
     """A table of the variants, and how long what is not finished yet will take."""
     experiments = {name: definition.experiments[name] for name in variants}
     data = {name: sweep.data(config) for name, config in experiments.items()}
     unprepared = [name for name, folder in data.items() if not (folder / MANIFEST).is_file()]
-    counted = {name: planned_steps(config, functools.partial(data.get, name)) for name, config in experiments.items()}
+    steps = {name: planned_steps(config, functools.partial(data.get, name)) for name, config in experiments.items()}
     statuses = [status_of(run) for run in sweep.all_runs(definition, variants)]
     unfinished = [status for status in statuses if status.state not in ("finished", "diverged")]
-    here = slots(jobs, definition.cores)
     known = [(run, seconds_taken(run)) for run in sweep.all_runs(definition) if run.is_finished()]
     finished = [(run, taken) for run, taken in known if taken is not None]
-    timed = {} if finished or not unfinished else timed_updates(experiments, data, here[0])
+    timed = {}
+    if unfinished and not finished:
+        tell(f"timing an update of {len(experiments)} variants ...")
+        timed = {name: time_update(config, data[name]) for name, config in experiments.items()}
     seconds, next_run = [0.0], dict[str, float]()
     for status in unfinished:
         run, name = status.run, status.run.variant
-        left = max((counted[name] or run.experiment.train.steps) - status.step, 0)
+        left = max((steps[name] or run.experiment.train.steps) - status.step, 0)
         if finished:
             seconds.append(seconds_by_finished(run, left, finished))
         else:
@@ -82,18 +85,19 @@ def plan(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str],
     for name, config in experiments.items():
         is_custom = schema.is_address(config.optimizer.schedule)  # only the user's function knows its peak
         rate = "custom" if is_custom else f"{peak_rate(config.optimizer, config.model.base_d_model):.3g}"
-        flops, programs = training_flops(config, counted[name]), config.data.num_shapes * PROGRAMS_OF_A_SHAPE
+        flops, programs = training_flops(config, steps[name]), config.data.num_shapes * PROGRAMS_OF_A_SHAPE
         facts = f"{parameters(config.model):,}", count_text(flops), str(programs), rate
         rows.append((name, changes(definition.variant(name)), *facts, duration(next_run.get(name, 0.0))))
     seeds, tune = ", ".join(map(str, definition.seeds)), definition.tune or ()
-    how = f"with {len(here)} processes at a time" if len(here) > 1 else "one after the other"
+    processes = len(slots(jobs, definition.cores))
+    how = f"with {processes} processes at a time" if processes > 1 else "one after the other"
     by = f"{len(finished)} finished runs" if finished else "one update of each variant, timed now"
     lines = [
         f"{definition.sweep.name}: {definition.sweep.question}\n",
         aligned(rows, texts=2),
         f"\n{len(variants)} variants, seeds {seeds}{f' and {len(tune)} learning rates' if tune else ''}: "
         f"{len(unfinished)} runs to train, {len(statuses) - len(unfinished)} finished",
-        f"about {duration(max(sum(seconds) / len(here), *seconds))} {how} on this machine, by {by}; right within a "
+        f"about {duration(max(sum(seconds) / processes, *seconds))} {how} on this machine, by {by}; right within a "
         "factor of two, if no run ends early",
         f"differences between seeds include: {'; '.join(SOURCES[source] for source in definition.vary)}",
         f"FLOPs are of full batches of {LENGTH}-token sentences (a report has those of the tokens trained on)",
@@ -112,10 +116,10 @@ def changes(variant: Variant) -> str:
     return textwrap.shorten(text, LONGEST_DIFFERENCE, placeholder=" ...")
 
 
-def seconds_by_timing(run: SweepRun, left: int, timed: Mapping[str, float], is_first: bool) -> float:
+def seconds_by_timing(run: SweepRun, left: int, timed: Timed, is_first: bool) -> float:
     """Seconds of the updates left of a run by a timed one; the first run of a variant compiles its programs."""
     config = run.experiment
-    compiling = timed["compile"] * config.data.num_shapes * (1 + OTHER_PROGRAM * (PROGRAMS_OF_A_SHAPE - 1))
+    compiling = timed.compiling * config.data.num_shapes * (1 + OTHER_PROGRAM * (PROGRAMS_OF_A_SHAPE - 1))
     if not is_first and config.train.compile_cache is not None:
         compiling *= CACHED
     sizes = config.data.task if config.data.corpus in TASKS else config.data
@@ -124,16 +128,14 @@ def seconds_by_timing(run: SweepRun, left: int, timed: Mapping[str, float], is_f
     tests = len(run.tests) * sizes.test_size * (FORWARD + search)
     pairs_of_an_update = config.data.tokens_per_batch / LENGTH
     held_out = (validation * left / config.train.eval_every + tests) / pairs_of_an_update
-    return timed["start"] + compiling + timed["update"] * (left + held_out)
+    return START + compiling + timed.update * (left + held_out)
 
 
 def seconds_by_finished(run: SweepRun, left: int, finished: Sequence[tuple[SweepRun, float]]) -> float:
-    """Seconds of a run by what finished runs took: those of its variant, or else all in proportion to their FLOPs."""
-    own = [seconds for other, seconds in finished if other.variant == run.variant]
-    if own:
-        return statistics.median(own)
-    rates = [seconds / training_flops(other.experiment) for other, seconds in finished]
-    return statistics.median(rates) * training_flops(run.experiment, left)
+    """Seconds of the updates left of a run by the FLOPs of finished runs: its variant's if there are any."""
+    alike = [pair for pair in finished if pair[0].variant == run.variant] or finished
+    per_flop = statistics.median(seconds / training_flops(other.experiment) for other, seconds in alike)
+    return per_flop * training_flops(run.experiment, left)
 
 
 def seconds_taken(run: SweepRun) -> float | None:
@@ -145,28 +147,8 @@ def seconds_taken(run: SweepRun) -> float | None:
     return (ended - started).total_seconds() / result.get("together", 1)
 
 
-def timed_updates(
-    experiments: Mapping[str, ExperimentConfig], data: Mapping[str, Path], slot: Slot
-) -> dict[str, dict[str, float]]:
-    """One update of each variant, timed in one process with the cores or the GPU of a worker."""
-    configs = [[dataclasses.asdict(config), str(data[name])] for name, config in experiments.items()]
-    tell(f"timing an update of {len(experiments)} variants ...")
-    with pinned(slot):
-        timing = subprocess.run(
-            [*PYTHON, "-m", "transformer_jax.sweeps.plan"],
-            input=json.dumps({"asked": time.time(), "configs": configs}, default=str),
-            capture_output=True,
-            env={**os.environ, **slot.environment},
-            text=True,
-        )
-    if timing.returncode:
-        raise Failed(f"the updates could not be timed:\n  {timing.stderr.strip().splitlines()[-1]}")
-    start, *lines = map(json.loads, timing.stdout.splitlines())
-    return {name: {**start, **line} for name, line in zip(experiments, lines, strict=True)}
-
-
-def time_update(config: ExperimentConfig, data: Path) -> dict[str, float]:
-    """Seconds to compile an update, and to compute it; `data` is the folder of its prepared data, if that exists."""
+def time_update(config: ExperimentConfig, data: Path) -> Timed:
+    """Compiles and times an update; `data` is the folder of its prepared data, if that exists."""
     if (data / MANIFEST).is_file():
         config = with_vocabulary(config, Prepared.open(data))
     mesh = sharding.make_mesh(config.mesh)
@@ -188,17 +170,4 @@ def time_update(config: ExperimentConfig, data: Path) -> dict[str, float]:
         jax.block_until_ready(metrics)
         times.append(time.monotonic() - begin)
     seconds = statistics.median(times[1:])
-    return {"compile": max(times[0] - seconds, 0.0), "update": seconds * rows / timed_rows}
-
-
-def main() -> None:
-    request = json.load(sys.stdin)
-    keep_freed_memory()
-    jax.devices()
-    print(json.dumps({"start": time.time() - request["asked"]}), flush=True)
-    for config, data in request["configs"]:
-        print(json.dumps(time_update(from_config_dict(config), Path(data))), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    return Timed(max(times[0] - seconds, 0.0), seconds * rows / timed_rows)

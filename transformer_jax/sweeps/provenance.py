@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -51,21 +50,16 @@ def check(sweep: SweepFolder, definition: ResolvedSweep) -> None:
 
     Unfinished runs compare their code themselves when they are resumed.
     """
-    other_code: dict[str, list[str]] = collections.defaultdict(list)
-    other_library: list[str] = []
-    for run in sweep.all_runs(definition):
-        if (result := run.result()) is not None:
-            for reference, digest in result["code"].items():
-                if digest != definition.code.get(reference, digest):
-                    other_code[reference].append(run.name)
-            if result["versions"] != identifying_versions():
-                other_library.append(run.name)
-    lines = [f"{code} has changed since these were made: {_some(names)}" for code, names in other_code.items()]
+    results = [(run.name, result) for run in sweep.all_runs(definition) if (result := run.result()) is not None]
+    lines = []
+    for code, digest in definition.code.items():
+        if edited := [name for name, result in results if result["code"].get(code, digest) != digest]:
+            lines.append(f"{code} has changed since these were made: {_some(edited)}")
     if lines and not definition.accept_changed_code:
         hint = "Use another --workdir, restore the code (each run has a copy in code/), or give --accept-changed-code"
         raise ConfigError([f"{sweep.path}: custom code was edited:", *(f"  {line}" for line in lines), hint])
-    if other_library:
-        lines.append(f"made by another version of the library or of JAX: {_some(other_library)}")
+    if other := [name for name, result in results if result["versions"] != identifying_versions()]:
+        lines.append(f"made by another version of the library or of JAX: {_some(other)}")
     for line in lines:
         tell(f"warning: {line}; the report mentions it")
 

@@ -34,6 +34,7 @@ class SweepRun:
     variant: str
     seed: int
     experiment: ExperimentConfig
+    primary: str  # the metric by which its status is shown
     tests: tuple[str, ...] = ()
     analyses: tuple[str, ...] = ()
     kind: Literal["compared", "untuned", "tuning"] = "compared"

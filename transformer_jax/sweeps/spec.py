@@ -22,7 +22,7 @@ from transformer_jax.errors import BadInput, did_you_mean
 from transformer_jax.model import size
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.sweeps.checks import validate
-from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, margins, repeated, seeded
+from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, margins, repeated
 from transformer_jax.update.optimizer import peak_rate
 
 FORMAT = 1
@@ -64,14 +64,18 @@ class ResolvedSweep:
         return [name for name in names if any(fnmatch.fnmatch(name, pattern) for pattern in only)]
 
     def experiment(self, variant: str, seed: int, factor: float = 1.0) -> ExperimentConfig:
-        """The config of one run; `factor` multiplies the peak learning rate."""
+        """The config of one run: what varies is set by the seed, `factor` multiplies the peak learning rate."""
+        config = self.experiments[variant]
+        data, optimizer = config.data, config.optimizer
         if self.variant(variant).same_as is not None:  # a control, whose random numbers are no other run's
             seed = zlib.crc32(f"{variant}, seed {seed}".encode())
-        config = seeded(self.experiments[variant], self.vary, seed)
-        if factor == 1.0:
-            return config
-        rate = factor * peak_rate(config.optimizer, config.model.base_d_model)
-        return dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, learning_rate=rate))
+        if "order" in self.vary:
+            data = dataclasses.replace(data, order_seed=seed)
+        if factor != 1.0:
+            rate = factor * peak_rate(optimizer, config.model.base_d_model)
+            optimizer = dataclasses.replace(optimizer, learning_rate=rate)
+        seed = seed if "initialization" in self.vary else config.seed
+        return dataclasses.replace(config, seed=seed, data=data, optimizer=optimizer)
 
     def command(self) -> list[str]:
         """The arguments of `transformer-jax` that define this sweep again in an empty folder, without --workdir."""
@@ -107,11 +111,7 @@ def from_json(record: Mapping[str, Any]) -> ResolvedSweep:
 
     variants = [Variant(**fields(Variant, stored)) for stored in record["variants"]]
     sweep = Sweep(**{**fields(Sweep, record), "variants": variants})
-    settings = fields(ResolvedSweep, record)
-    settings["overrides"] = tuple((path, text) for path, text in record.get("overrides", ()))
-    settings["only"] = None if record.get("only") is None else tuple(record["only"])
-    for name in ("base", "seeds", "tune", "vary"):
-        del settings[name]
+    settings = {name: value for name, value in fields(ResolvedSweep, record).items() if not hasattr(sweep, name)}
     return dataclasses.replace(resolve(sweep, record["file"], record["scale"]), **settings)
 
 
@@ -162,6 +162,7 @@ def resolve(
     )
     base = from_config_dict(base_values(sweep, overrides)[0])
     values = dataclasses.asdict(base)
+    experiments = {v.name: from_config_dict(changed(values, repeated(sweep, v).changes)) for v in sweep.variants}
     varied = sweep.vary or (["initialization", "order"] if base.data.order_seed is None else ["initialization"])
     return ResolvedSweep(
         sweep,
@@ -169,10 +170,7 @@ def resolve(
         scale,
         seeds=tuple(range(sweep.seeds)) if isinstance(sweep.seeds, int) else tuple(sweep.seeds),
         base=base,
-        experiments={
-            variant.name: from_config_dict(changed(values, repeated(sweep, variant).changes))
-            for variant in sweep.variants
-        },
+        experiments=experiments,
         tune=None if sweep.tune is None else tuple(sweep.tune),
         vary=tuple(source for source in SOURCES if source in varied),
         overrides=tuple(overrides),

@@ -21,9 +21,9 @@ from transformer_jax.runs.metrics import duration, read_metrics
 from transformer_jax.sweeps.run import LOCK, SweepRun
 
 SECONDS_BETWEEN_LOOKS = 1.0
-BAD = ("failed", "diverged")
-# In the order of the summary.
-STATES = ("finished", "running", "measuring", "queued", "waiting", "stopped", "interrupted", "diverged", "failed")
+UNFINISHED = ("running", "measuring", "queued", "waiting", "stopped", "interrupted")
+BAD = ("diverged", "failed")
+STATES = ("finished", *UNFINISHED, *BAD)  # in the order of the summary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,9 @@ class RunStatus:
     step: int = 0
     steps: int = 0
     loss: float | None = None  # of training; of validation when finished
-    bleu: float | None = None  # of validation; of the first test set when finished
+    # Of validation; of the first test set when finished.
+    bleu: float | None = None
+    score: float | None = None  # by the sweep's primary metric
     seconds_left: float | None = None
     error: str = ""
     host: str = ""  # where it was tried last
@@ -82,9 +84,10 @@ def status_of(run: SweepRun) -> RunStatus:
     result, attempt = run.result() if run.is_finished() else None, run.attempt()
     host = attempt.get("host", "")
     if result is not None:
-        tested = [test["bleu"] for test in result["tests"].values()]
-        loss, bleu, steps = result["valid"].get("loss"), tested[0] if tested else None, result["steps"]
-        return RunStatus(run, "finished", steps, steps, loss, bleu, host=host)
+        steps, bleu, score = result["steps"], None, None
+        for test in list(result["tests"].values())[:1]:
+            bleu, score = test["bleu"], tested(test, run.primary)
+        return RunStatus(run, "finished", steps, steps, result["valid"].get("loss"), bleu, score, host=host)
     state, error = state_of(run.path, attempt)
     try:
         lines, age = read_metrics(run.folder.metrics), time.time() - run.folder.metrics.stat().st_mtime
@@ -95,18 +98,31 @@ def status_of(run: SweepRun) -> RunStatus:
     step = lines[-1]["step"] if lines else 0
     if state == "running" and step >= steps:
         state = "measuring"
+
+    def last(name: str) -> float | None:
+        return next((line[name] for line in reversed(lines) if name in line), None)
+
     return RunStatus(
         run,
         state,
         step,
         steps,
-        loss=trained[-1]["loss"] if trained else None,
-        bleu=next((line["bleu"] for line in reversed(lines) if "bleu" in line), None),
+        loss=last("loss"),
+        bleu=last("bleu"),
+        score=last("valid_perplexity" if run.primary == "perplexity" else run.primary),
         seconds_left=_seconds_left(trained, steps) if state == "running" else None,
         error=error,
         host=host,
         age=age,
     )
+
+
+def tested(test: Mapping[str, Any], metric: str) -> float | None:
+    """The score by a metric on a test set of a result.json."""
+    if metric == "exact_match":
+        return 100 * test["exact_match"]["right"] / test["exact_match"]["total"]
+    scores = {**test, "perplexity": test.get("perplexity_per_token"), **test.get("custom_metrics", {})}
+    return scores.get(metric)
 
 
 def _seconds_left(trained: Sequence[Mapping[str, Any]], steps: int) -> float | None:
@@ -163,21 +179,23 @@ def counts(statuses: Sequence[RunStatus]) -> str:
 
 
 def columns(status: RunStatus) -> list[str]:
-    """The name, state, step, loss, BLEU and time left of a run."""
-    of_loss, of_bleu = ("valid", "test") if status.state == "finished" else ("train", "valid")
+    """The name, state, step, loss, score and time left of a run."""
+    of_loss, of_score = ("valid", "test") if status.state == "finished" else ("train", "valid")
     return [
         status.run.name,
         status.state,
         f"{status.step:,}/{status.steps:,}" if status.step else "",
         "" if status.loss is None else f"{status.loss:.3f} {of_loss}",
-        "" if status.bleu is None else f"{status.bleu:.2f} {of_bleu}",
+        "" if status.score is None else f"{status.score:#.4g} {of_score}",
         duration(status.seconds_left) if status.seconds_left else "",
     ]
 
 
 def table(statuses: Sequence[RunStatus]) -> str:
-    """A line for each run."""
-    return aligned([["run", "state", "step", "loss", "BLEU", "left"], *map(columns, statuses)], texts=2)
+    """A line for each run, with its score by the sweep's primary metric."""
+    metric = statuses[0].run.primary
+    heading = ["run", "state", "step", "loss", "BLEU" if metric == "bleu" else metric, "left"]
+    return aligned([heading, *map(columns, statuses)], texts=2)
 
 
 def aligned(rows: Sequence[Sequence[str]], texts: int) -> str:

@@ -30,7 +30,6 @@ from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.measure import finish
 from transformer_jax.sweeps.run import SweepRun, now
 from transformer_jax.sweeps.spec import ResolvedSweep
-from transformer_jax.training.train import Ending
 
 # Lines of a traceback that are kept as the reason of a failure.
 KEPT_LINES = 8
@@ -59,7 +58,7 @@ class Worker:
             except Stopped:
                 for run in self.runs:
                     if run.result() is None and run.run_id not in self.failed:
-                        self.record(run, "stopped")
+                        self._record(run, "stopped")
         return 1 if self.failed else 0
 
     def stop_when_stdin_ends(self) -> None:
@@ -83,18 +82,18 @@ class Worker:
             with self._failing(run):
                 locks.enter_context(run.held())
                 if run.is_finished():
-                    self.record(run, "finished")
+                    self._record(run, "finished")
                     continue
                 if run.result() is not None:  # its records are of another evaluation now: evaluate it again
                     (run.path / "result.json").unlink()
                 tries = run.attempt().get("tries", 0) + 1
-                self.record(run, "running", tries=tries, started=now(), ended=None, error=None)
+                self._record(run, "running", tries=tries, started=now(), ended=None, error=None)
                 unfinished.append(run)
         return unfinished
 
     def _train_and_evaluate(self, runs: Sequence[SweepRun]) -> None:
         """Trains runs, together if there are several, and evaluates them."""
-        ready, watch, accept = [], CompileWatch(), self.definition.accept_changed_code
+        ready, watch = [], CompileWatch()
         for run in runs:
             with self._failing(run):
                 provenance.refuse_edited(run, self.definition)
@@ -102,25 +101,35 @@ class Worker:
                 ready.append(run)
         if not ready:
             return
-        experiments, paths = [run.experiment for run in ready], [run.path for run in ready]
         try:
-            labels = [Labels(self.definition.sweep.name, run.variant, run.name) for run in ready]
-            endings = train_runs_together(experiments, paths, accept, labels)
+            endings = train_runs_together(
+                [run.experiment for run in ready],
+                [run.path for run in ready],
+                self.definition.accept_changed_code,
+                [Labels(self.definition.sweep.name, run.variant, run.name) for run in ready],
+            )
         except Exception as error:  # perhaps of one run's folder
             if len(ready) == 1:
-                self.fail(ready[0], error)
+                self._fail(ready[0], error)
                 return
             tell(f"{len(ready)} runs cannot train together: {reason_of(error)}; each of them trains apart")
             for run in ready:
                 self._train_and_evaluate([run])
             return
-        trained = [run for run, ending in zip(ready, endings, strict=True) if self._is_complete(run, ending)]
+        trained = []
+        for run, ending in zip(ready, endings, strict=True):
+            if ending.diverged:
+                self._fail(run, Diverged(ending.why))
+            elif not ending.final:
+                self._record(run, "stopped", error=ending.why, asked=self.stopping)
+            else:
+                trained.append(run)
         for run in trained:
             if self.stopping:
                 raise Stopped
             with self._failing(run):
                 finish(run, self.definition, len(ready), watch)
-                self.record(run, "finished")
+                self._record(run, "finished")
 
     def _link_data(self, run: SweepRun) -> None:
         """Prepares the data, or waits for the process that does, and links it into the run's folder."""
@@ -132,26 +141,18 @@ class Worker:
                 link.unlink(missing_ok=True)  # a dangling link
                 link.symlink_to(os.path.relpath(shared, run.path), target_is_directory=True)
 
-    def _is_complete(self, run: SweepRun, ending: Ending) -> bool:
-        """Whether the training of a run is complete; records a run that diverged or was stopped."""
-        if ending.diverged:
-            self.fail(run, Diverged(ending.why))
-        elif not ending.final:
-            self.record(run, "stopped", error=ending.why, asked=self.stopping)
-        return ending.final and not ending.diverged
-
-    def record(self, run: SweepRun, state: str, **values: object) -> None:
+    def _record(self, run: SweepRun, state: str, **values: object) -> None:
         """Records the state of a run in its folder."""
         if state != "running":
             values = {"ended": now(), **values}
         run.record_attempt(state=state, host=socket.gethostname(), pid=os.getpid(), **values)
 
-    def fail(self, run: SweepRun, error: Exception) -> None:
+    def _fail(self, run: SweepRun, error: Exception) -> None:
         self.failed.add(run.run_id)
         state, reason = "diverged" if isinstance(error, Diverged) else "failed", reason_of(error)
         tell(f"{run.name}: {state}: {reason}")
         with contextlib.suppress(OSError, BadInput, Failed):  # the disk may be what failed
-            self.record(run, state, error=reason)
+            self._record(run, state, error=reason)
 
     @contextlib.contextmanager
     def _failing(self, run: SweepRun) -> Iterator[None]:
@@ -159,7 +160,7 @@ class Worker:
         try:
             yield
         except Exception as error:
-            self.fail(run, error)
+            self._fail(run, error)
 
 
 def reason_of(error: Exception) -> str:
