@@ -154,28 +154,6 @@ def test_the_rows_of_all_processes_are_the_batch_of_one(kind, pair_lengths, proc
         assert all(side is None or not side[rows:].any() for side in together)
 
 
-class Recorder:
-    """Tokens that remember which of them were read."""
-
-    def __init__(self, tokens: np.ndarray):
-        self.tokens = tokens
-        self.read: set[int] = set()
-
-    def __getitem__(self, places: np.ndarray) -> np.ndarray:
-        self.read |= set(places.tolist())
-        return self.tokens[places]
-
-
-@both_kinds
-def test_a_process_reads_the_tokens_of_its_own_rows_only(kind):
-    pairs = random_corpus(60)
-    source, target = Recorder(pairs.source_tokens), Recorder(pairs.target_tokens)
-    batches = make(kind, TokenPairs(source, pairs.source_offsets, target, pairs.target_offsets))
-    batch = batches.batch(0, 1, 3)
-    assert source.read == {int(token) - 4 for token in batch.source[batch.source > EOS]}
-    assert len(target.read) == (batch.target_output > EOS).sum()
-
-
 @both_kinds
 def test_epochs_and_seeds_have_orders_of_their_own(kind):
     pairs = random_corpus(300)
@@ -294,10 +272,7 @@ def test_the_first_step_of_each_shape(kind):
     for first, last in ((0, 60), (3, 4), (batches.steps_per_epoch - 1, 60), (5, 5)):
         found = batches.first_of_each_shape(first, last)
         assert found == [step for step in range(first, last) if shapes[step] not in shapes[first:step]]
-
-
-def test_the_first_batch_of_each_evaluation_shape():
-    batches = EvaluationBatches(random_corpus(200), tokens_per_batch=130)
-    shapes = [batch.source.shape + batch.target_input.shape for batch in batches]
-    found = batches.first_of_each_shape()
+    evaluation = EvaluationBatches(random_corpus(200), tokens_per_batch=130)
+    shapes = [batch.source.shape + batch.target_input.shape for batch in evaluation]
+    found = evaluation.first_of_each_shape()
     assert sorted(found) == [number for number, shape in enumerate(shapes) if shape not in shapes[:number]]

@@ -16,22 +16,18 @@ def no_thread_is_left():
     assert threading.active_count() == before
 
 
-def test_items_come_in_order_from_the_start_step_on():
-    with Prefetcher(lambda step: step * step, start_step=3) as items:
-        assert list(itertools.islice(items, 4)) == [9, 16, 25, 36]
-
-
-def test_it_works_in_one_other_thread_and_only_so_far_ahead():
+def test_items_come_in_order_from_one_other_thread_which_is_only_so_far_ahead():
     made, threads = [], set()
 
     def make(step):
         threads.add(threading.current_thread())
         made.append(step)
+        return step * step
 
-    with Prefetcher(make, depth=3) as items:
-        next(items)
+    with Prefetcher(make, start_step=3, depth=3) as items:
+        assert list(itertools.islice(items, 4)) == [9, 16, 25, 36]
         time.sleep(0.1)
-        assert made == [0, 1, 2, 3]
+        assert made == [*range(3, 10)]
         assert len(threads) == 1 and threading.current_thread() not in threads
 
 

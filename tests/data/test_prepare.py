@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.prepared_data import PAIRS, contents, decoded, experiment, write_text
-from transformer_jax.config import CleaningConfig, DataConfig, ExperimentConfig, TaskConfig
+from transformer_jax.config import CleaningConfig
 from transformer_jax.data import prepare as prepare_module
 from transformer_jax.data import prepared as prepared_module
 from transformer_jax.data.prepare import evenly_spread, prepare
@@ -179,20 +179,11 @@ def test_several_at_once(tmp_path, capsys):
 # Re-used, or refused with the reason.
 
 
-def test_nothing_changed_nothing_done(ready):
-    def times():
-        return {path: path.stat().st_mtime_ns for path in (ready / "data").iterdir() if path.name != "files.checked"}
-
-    before = times()
-    prepare(experiment(ready, tokens_per_batch=7, max_length=9, order_seed=5), ready / "data")
-    assert times() == before
-
-
 def test_a_second_start_reads_again_only_files_with_another_size_or_time(tmp_path, monkeypatch):
     read, config = [], experiment(tmp_path)
     prepare(config, tmp_path / "data").verify()
     monkeypatch.setattr(prepared_module, "sha256", lambda path: read.append(Path(path).name) or sha256(path))
-    prepare(config, tmp_path / "data").verify()
+    prepare(experiment(tmp_path, tokens_per_batch=7, max_length=9, order_seed=5), tmp_path / "data").verify()
     assert read == []
     for path in (config.data.source[0], tmp_path / "data/train.source.tokens"):
         os.utime(path, (1, 1))
@@ -247,13 +238,3 @@ def test_an_option_that_has_no_effect_is_not_a_difference(tmp_path):
     assert again.manifest == first.manifest
     with pytest.raises(BadInput, match="test_size"):
         prepare(experiment(tmp_path, test_size=7, **valid), tmp_path / "data")
-
-
-def test_an_embedded_task_is_prepared_with_its_own_splits_and_found_again(tmp_path):
-    task = TaskConfig(train_size=200, valid_size=20, test_size=10, alphabet=5)
-    config = ExperimentConfig(data=DataConfig(corpus="sort", tokenizer="words", task=task))
-    prepared = prepare(config, tmp_path / "data")
-    assert {split: len(prepared.pairs(split)) for split in prepared.splits} == {"train": 200, "valid": 20, "test": 10}
-    source, target = decoded(prepared, "train")[0]
-    assert sorted(source.split()) == target.split()
-    assert prepare(config, tmp_path / "data").fingerprint == prepared.fingerprint

@@ -74,16 +74,6 @@ def test_the_same_text_gives_the_same_tokenizer_and_it_can_be_loaded(subwords, r
     assert load_tokenizer(tmp_path / "tokenizer.model").fingerprint == subwords.fingerprint
 
 
-def test_size_and_special_ids(subwords):
-    assert subwords.vocab_size == 300
-    assert (PAD, BOS, EOS, UNK) == (0, 1, 2, 3)
-    assert subwords.pieces([PAD, BOS, EOS, UNK]) == list(SPECIAL_PIECES)
-    ids = subwords.encode("the old tower")
-    assert min(ids) > UNK
-    assert subwords.decode([BOS, *ids, EOS, PAD, PAD]) == "the old tower"
-    assert "".join(subwords.pieces(ids)).replace("▁", " ").strip() == "the old tower"
-
-
 def test_a_foreign_model_gets_our_special_ids():
     """A model as SentencePiece makes it by default: other special ids, no padding, no bytes, a normalising rule."""
     from sentencepiece import SentencePieceTrainer

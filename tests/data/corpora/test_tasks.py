@@ -25,13 +25,6 @@ def test_splits_are_disjoint_whatever_the_seed(task: str) -> None:
     assert sum(map(len, sources.values())) == len(set().union(*sources.values()))
 
 
-def test_small_spaces_are_disjoint_too() -> None:
-    """Here every sequence there is comes up, so a leak could not hide."""
-    options = {"alphabet": 3, "min_length": 1, "max_length": 5}
-    found = [{source for source, _ in generate("copy", split, size=20, **options)} for split in splits("copy")]
-    assert len(set().union(*found)) == 60
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_size_extends_and_seed_changes(task: str) -> None:
     pairs = generate(task, "train", size=300, seed=3)
