@@ -66,10 +66,10 @@ def main() -> None:
     results = {}
     for name in arguments.models:
         experiment = ExperimentConfig(model=MODELS[name](arguments.vocabulary, dropout=0.1, dtype=arguments.dtype))
-        ours, mesh = compile_for(experiment, target, shape=Shape(rows, arguments.length, arguments.length))
+        ours = compile_for(experiment, target, shape=Shape(rows, arguments.length, arguments.length))
         programs = {
-            "transformer_jax": ours,
-            "flax linen": linen_step(experiment.model, mesh, (rows, arguments.length), target),
+            "transformer_jax": ours.program,
+            "flax linen": linen_step(experiment.model, ours.mesh, (rows, arguments.length), target),
         }
         found = {system: memory(program) for system, program in programs.items()}
         traffic = {

@@ -7,19 +7,16 @@ import json
 import sys
 from typing import Any
 
-import jax
-from jax.sharding import Mesh
-
 from tests.accelerators.traffic import Traffic, hidden
 from transformer_jax.commands import configuration
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.planning.compiled import compile_for, examine
+from transformer_jax.planning.compiled import Compiled, compile_for, examine
 from transformer_jax.planning.target import Target, parse_target
 
 
-def traffic(compiled: jax.stages.Compiled, target: Target, mesh: Mesh, model: ModelConfig) -> dict[str, Any]:
+def traffic(compiled: Compiled, target: Target, model: ModelConfig) -> dict[str, Any]:
     """What the text of a program that was compiled for the target says besides what `inspect` reports."""
-    program = Traffic(str(compiled.as_text()))
+    program = Traffic(str(compiled.program.as_text()))
     peak, _ = target.flops(model)
 
     def seconds(accessed: float, flops: float) -> float:
@@ -27,7 +24,9 @@ def traffic(compiled: jax.stages.Compiled, target: Target, mesh: Mesh, model: Mo
 
     return {
         "accessed": sum(program.accesses().values()),
-        "hidden_gradients": hidden(program.sent(seconds), {str(axis): size for axis, size in mesh.shape.items()}),
+        "hidden_gradients": hidden(
+            program.sent(seconds), {str(axis): size for axis, size in compiled.mesh.shape.items()}
+        ),
         "copied_in_loops": max((array.size for array in program.copies()), default=0),
         "host_transfers": program.host_transfers(),
     }
@@ -36,9 +35,9 @@ def traffic(compiled: jax.stages.Compiled, target: Target, mesh: Mesh, model: Mo
 def main(config: str, devices: str, program: str, *options: str) -> None:
     changes = [(name, value) for name, _, value in (option.partition("=") for option in options)]
     experiment, target = configuration.load(config, changes), parse_target(devices)
-    compiled, mesh = compile_for(experiment, target, program)
-    report = examine(compiled, mesh, target, experiment.model)
-    print(json.dumps(report | traffic(compiled, target, mesh, experiment.model)))
+    compiled = compile_for(experiment, target, program)
+    report = examine(compiled, target, experiment.model)
+    print(json.dumps(report | traffic(compiled, target, experiment.model)))
 
 
 if __name__ == "__main__":

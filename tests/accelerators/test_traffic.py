@@ -8,7 +8,7 @@ import pytest
 from tests.accelerators.traffic import Sent, Traffic, all_in_memory, hidden, in_memory
 from tests.support.small_runs import Trainer, batch_of, experiment, sentences
 from transformer_jax.model.size import training_flops
-from transformer_jax.planning.hlo import Array, Collective, parse_instruction
+from transformer_jax.planning.hlo import Array, Collective, UnknownHlo, parse_instruction
 
 
 def module(text: str) -> str:
@@ -208,6 +208,36 @@ def test_the_products_of_a_training_step_are_those_of_the_formula():
     assert counted == pytest.approx(
         training_flops(config.model, length, length).of(rows * length, rows * length), rel=0.02
     )
+
+
+@pytest.mark.parametrize("kernel", ["__cublas$gemm", "__onednn$matmul", "tpu_custom_call"])
+def test_products_inside_an_unknown_kernel_are_an_error(kernel):
+    line = f'  ROOT %y = f32[4,4] custom-call(%x, %x), custom_call_target="{kernel}"'
+    text = "\n".join(["ENTRY %main (x: f32[4,4]) -> f32[4,4] {", "  %x = f32[4,4] parameter(0)", line, "}"])
+    with pytest.raises(UnknownHlo, match="kernel"):
+        Traffic(text).flops()
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "result", "attributes"),
+    [
+        ("6,3,5,1", "5,4,2,1", "6,3,4,2", "window={size=1x4 pad=0_0x3_3 rhs_reversal=0x1}, dim_labels=0bf1_i1o0->0b1f"),
+        ("6,3,4,2", "6,4,2,5", "6,4,3,5", "window={size=6x4 stride=5x3 lhs_dilate=6x4}, dim_labels=0b1f_01io->01bf"),
+        (
+            "6,4,3,2",
+            "6,4,5,2",
+            "6,4,3,5",
+            "window={size=6x4 stride=6x4 pad=5_5x3_3 lhs_dilate=5x3 rhs_reversal=1x1}, dim_labels=01bf_01oi->01bf",
+        ),
+    ],
+    ids=["heads", "batch and heads", "batch and heads, reversed"],
+)
+def test_convolutions_count_without_padding_and_gaps(left, right, result, attributes):
+    """As TPUs multiply 6 x 3 rows of width 5 or 2 for 4 heads: most of the window is outside or in gaps."""
+    lines = [f"  %a = f32[{left}] parameter(0)", f"  %b = f32[{right}] parameter(1)"]
+    lines += [f"  ROOT %y = f32[{result}] convolution(%a, %b), {attributes}"]
+    text = "\n".join(["ENTRY %main (a: f32[], b: f32[]) -> f32[] {", *lines, "}"])
+    assert Traffic(text).flops() == 2 * 6 * 3 * 4 * 2 * 5
 
 
 def test_the_products_in_cudnns_attention_count():

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from tests.accelerators.products import product_flops
 from transformer_jax.planning.hlo import Array, Collective, Computation, Instruction, Program
 
 # They move nothing: names for what is there already, or the end of what was started before.
@@ -43,7 +44,16 @@ def all_in_memory(instruction: Instruction) -> int:
 
 
 class Traffic(Program):
-    """A program with the bytes that each instruction accesses."""
+    """A program with the bytes that each instruction accesses, and the products that it computes."""
+
+    def flops(self) -> float:
+        """The FLOPs of all matrix products."""
+        return sum(times * self.flops_of(each, computation) for each, times, computation in self.scheduled())
+
+    def flops_of(self, instruction: Instruction, computation: Computation) -> float:
+        """The FLOPs of the matrix products in one instruction, without those of the loops that it runs."""
+        inside = self.inside(instruction)
+        return sum(product_flops(each, computation if each is instruction else inside) for each in inside.values())
 
     def accesses(self) -> dict[str, int]:
         """The bytes that each instruction reads and writes in the device's memory, in all its runs.
@@ -111,11 +121,11 @@ class Traffic(Program):
     def _end(self, collective: Collective) -> str:
         """The last step of a collective sent in steps, or the instruction that waits for it."""
         computation, name = self.computations[collective.computation], collective.start
-        if collective.chain:
+        if chain := max(inner.chain for inner in self.inside(computation[name]).values()):
             steps = [
                 step.name
                 for step in computation.values()
-                if any(inner.chain == collective.chain for inner in self.inside(step).values())
+                if any(inner.chain == chain for inner in self.inside(step).values())
             ]
             return steps[-1]
         for instruction in computation.values():

@@ -23,18 +23,6 @@ from transformer_jax.model.attention import masked_softmax, segment_mask
 B, T, S, H, K, V = 2, 3, 4, 4, 6, 5
 
 
-def test_padding_hides_columns():
-    mask = padding_mask(jnp.array([[5, 6, 0], [7, 0, 0]]))
-    assert mask.shape == (2, 1, 1, 3)
-    np.testing.assert_array_equal(mask[:, 0, 0], [[True, True, False], [True, False, False]])
-
-
-def test_causal_is_lower_triangular():
-    mask = causal_mask(3)
-    assert mask.shape == (1, 1, 3, 3)
-    np.testing.assert_array_equal(mask[0, 0], [[True, False, False], [True, True, False], [True, True, True]])
-
-
 def test_segments_see_themselves_and_nobody_sees_segment_0():
     mask = segment_mask(jnp.array([[1, 2, 0]]), jnp.array([[1, 1, 2, 0]]))
     assert mask.shape == (1, 1, 3, 4)
@@ -98,13 +86,6 @@ def test_the_formula_equals_a_loop(options):
     expected = by_loop(**options)
     for array, wanted in zip(ours, expected, strict=True):
         np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)
-
-
-def test_a_mask_may_be_the_same_for_all_of_an_axis():
-    given = np.asarray(MASK[:, :, :1, :1])
-    whole = np.broadcast_to(given, MASK.shape)
-    results = (scaled_dot_product_attention(Q_BTHK, K_BSHK, V_BSHV, mask) for mask in (given, whole))
-    jax.tree.map(np.testing.assert_array_equal, *results)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -292,12 +273,6 @@ def test_queries_and_keys_keep_the_modules_type_whatever_their_norm_returns():
     for method in ("queries", "keys"):
         found = jax.eval_shape(lambda method=method: attention.apply(variables, X_BTD, method=method))
         assert found.dtype == jnp.bfloat16
-
-
-def test_an_added_mask_hides_with_a_soft_cap_as_well():
-    bias = jnp.where(MASK, 0.0, -1e9)
-    _, weights = scaled_dot_product_attention(Q_BTHK, K_BSHK, V_BSHV, bias=bias, softcap=1.0)
-    assert (np.asarray(weights)[~np.asarray(MASK)] == 0).all()
 
 
 @pytest.mark.parametrize("wrap", [jax.jit, lambda apply: apply], ids=["jit", "eager"])

@@ -26,7 +26,7 @@ HERE = Target("8 CPUs", None, CHIPS["H100"], tuple(jax.devices()), {})
 
 def test_the_figures_of_a_step():
     config = experiment(mesh__fsdp=2, model__dtype="bfloat16", train__accumulate=3, data__tokens_per_batch=64)
-    found = examine(*compile_for(config, HERE, "train"), HERE, config.model)
+    found = examine(compile_for(config, HERE, "train"), HERE, config.model)
     assert (found["devices"], found["mesh"]) == (8, {"data": 4, "fsdp": 2, "tensor": 1})
     assert found["memory"]["state"] > 0 < found["memory"]["temporary"]
     assert found["flops"] > 0 < found["flops_ms"]
@@ -40,7 +40,7 @@ def test_the_figures_of_a_step():
 @pytest.mark.drill
 def test_the_search_is_compiled_with_the_parameters_divided_as_in_training():
     divided, whole = (
-        memory(compile_for(config, HERE, "decode", Shape(8, 8, 8))[0]).state
+        memory(compile_for(config, HERE, "decode", Shape(8, 8, 8)).program).state
         for config in (experiment(mesh__fsdp=2, mesh__tensor=2), experiment(mesh__data=8))
     )
     assert 0 < divided < whole / 2

@@ -174,10 +174,10 @@ def compiled_report(experiment: ExperimentConfig, arguments: argparse.Namespace)
     if arguments.program and not Path(arguments.program).parent.is_dir():
         raise BadInput(f"--program={arguments.program}: must be in a directory that exists")
     tell(f"compiling for {len(target.devices)} x {target.chip.kind}; large models take minutes ...")
-    compiled, mesh = compile_for(experiment, target, arguments.program_of or "train")
+    compiled = compile_for(experiment, target, arguments.program_of or "train")
     if arguments.program:
-        write_text(Path(arguments.program), str(compiled.as_text()))
-    report = examine(compiled, mesh, target, experiment.model)
+        write_text(Path(arguments.program), str(compiled.program.as_text()))
+    report = examine(compiled, target, experiment.model)
     return json.dumps(report, indent=2) if arguments.json else in_words(report)
 
 

@@ -333,10 +333,13 @@ class MultiHeadAttention(nn.Module):
             if heads_BTHV is not None:
                 return heads_BTHV
         if context.window is not None:
-            # With blocks memory is linear in the length; weights that are shown are all in one array.
-            length = q_BTHK.shape[1]
-            size = length if are_shown or length <= 2 * context.window else context.window
-            return self._attend_near(*inputs, context, size)
+            # In blocks memory is linear in the length; a mask of queries, and weights that are shown, are quadratic.
+            length, segments_BT = q_BTHK.shape[1], context.segments_BT
+            if length > 2 * context.window and not are_shown and (mask is None or mask.shape[1:3] == (1, 1)):
+                return self._attend_in_blocks(*inputs, context)
+            distances_TS = jnp.arange(length)[None] - jnp.arange(length)[:, None]
+            near = near_mask(distances_TS, context.window, context.is_causal)[None, None]
+            mask = combine_masks(mask, near, None if segments_BT is None else segment_mask(segments_BT, segments_BT))
         if not needs_weights:
             return _attended(inputs, mask, bias, self.scale, self.softcap)
         weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, self.scale, self.softcap)
@@ -346,41 +349,28 @@ class MultiHeadAttention(nn.Module):
         heads_BTHV = weighted_values(weights_BHTS, v_BSHV)
         return heads_BTHV + encoding.moved_values(weights_BHTS, *positions) if encoding.moves_values else heads_BTHV
 
-    def _attend_near(
-        self, q_BTHK: jax.Array, k_BTHK: jax.Array, v_BTHV: jax.Array, context: Context, size: int
-    ) -> jax.Array:
-        """Attention to a window of keys: each block of `size` queries is a row of its own, with the keys near them."""
+    def _attend_in_blocks(self, q_BTHK: jax.Array, k_BTHK: jax.Array, v_BTHV: jax.Array, context: Context) -> jax.Array:
+        """Attention to a window of keys: each block of so many queries is a row, with the blocks of keys beside it."""
         (batch, length), window = q_BTHK.shape[:2], context.window or 0
-        before = 0 if size == length else window
-        count, around = -(-length // size), before + size + (0 if context.is_causal else before)
+        count, beside = -(-length // window), (0, 1) if context.is_causal else (0, 1, 2)
 
-        def blocks(x: jax.Array, before: int, around: int) -> jax.Array:
-            """The rows of x in blocks, each with those before and after it."""
-            room = ((0, 0), (before, count * size + around - before - size - length), (0, 0), (0, 0))
-            padded = jnp.pad(x, room)
-            parts = [padded[:, start : start + count * size] for start in range(0, around, size)]
-            parts = [part.reshape(batch, count, size, *x.shape[2:]) for part in parts]
-            return jnp.concatenate(parts, axis=2).reshape(batch * count, around, *x.shape[2:])
+        def blocks(x: jax.Array, beside: Sequence[int]) -> jax.Array:
+            """Rows of x in blocks, each with those before (0), itself (1) and after (2); zeros outside of x."""
+            padded = jnp.pad(x, ((0, 0), (window, (count + 1) * window - length), *[(0, 0)] * (x.ndim - 2)))
+            padded = padded.reshape(batch, count + 2, window, *x.shape[2:])
+            joined = jnp.concatenate([padded[:, i : i + count] for i in beside], axis=2)
+            return joined.reshape(batch * count, -1, *x.shape[2:])
 
-        queries_NT = jnp.arange(count * size).reshape(count, size)
-        keys_NS = size * jnp.arange(count)[:, None] - before + jnp.arange(around)[None]
-        allowed_NTS = near_mask(keys_NS[:, None] - queries_NT[:, :, None], window, context.is_causal)
-        allowed_NTS &= ((keys_NS >= 0) & (keys_NS < length))[:, None]
-        mask_BNHTS = allowed_NTS[None, :, None]
-        if context.mask is not None:  # where an axis has size 1, its one entry is that of all
-            mask = jnp.asarray(context.mask)
-            rows_NT1, columns_N1S = queries_NT[:, :, None] % mask.shape[2], keys_NS[:, None] % mask.shape[3]
-            mask_BNHTS = mask_BNHTS & jnp.moveaxis(mask[:, :, rows_NT1, columns_N1S], 1, 2)
+        mask = jnp.ones((1, 1, 1, 1), bool) if context.mask is None else jnp.asarray(context.mask)
+        seen_NS = blocks(jnp.broadcast_to(mask[:, 0, 0], (batch, length)), beside)
+        distances_TS = (jnp.arange(seen_NS.shape[1]) - window)[None] - jnp.arange(window)[:, None]
+        mask = seen_NS[:, None, None] & near_mask(distances_TS, window, context.is_causal)[None, None]
         if context.segments_BT is not None:
             segments_BT = jnp.asarray(context.segments_BT)
-            same_BNTS = segments_BT[:, queries_NT][..., None] == segments_BT[:, keys_NS][:, :, None]
-            mask_BNHTS = mask_BNHTS & same_BNTS[:, :, None]
-        mask_BNHTS = jnp.broadcast_to(mask_BNHTS, (batch, count, *mask_BNHTS.shape[2:]))
-        mask_BHTS = mask_BNHTS.reshape(-1, *mask_BNHTS.shape[2:])
-        context = context.replace(window=None, mask=mask_BHTS, lengths_B=None)
-        keys, values = blocks(k_BTHK, before, around), blocks(v_BTHV, before, around)
-        heads_BTHV = self.attend(blocks(q_BTHK, 0, size), keys, values, context)
-        return heads_BTHV.reshape(batch, count * size, *heads_BTHV.shape[2:])[:, :length]
+            mask &= segment_mask(blocks(segments_BT, (1,)), blocks(segments_BT, beside))
+        context = context.replace(window=None, mask=mask, lengths_B=None)
+        heads_NTHV = self.attend(blocks(q_BTHK, (1,)), blocks(k_BTHK, beside), blocks(v_BTHV, beside), context)
+        return heads_NTHV.reshape(batch, count * window, *heads_NTHV.shape[2:])[:, :length]
 
     # The projected heads before positions act, BTHK, BSGK and BSGV: a variant may override these as well.
     def queries(self, query: jax.Array) -> jax.Array:

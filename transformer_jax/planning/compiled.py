@@ -4,6 +4,7 @@ Compiled, not measured: times are the data sheet's, for the work that the compil
 """
 
 import collections
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -16,9 +17,10 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import Batch, BatchStatistics
 from transformer_jax.data.buckets import Shape
 from transformer_jax.model import build
+from transformer_jax.model.size import training_flops
 from transformer_jax.model.transformer import abstract_params
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.planning.hlo import Program, UnknownHlo
+from transformer_jax.planning.hlo import Program
 from transformer_jax.planning.target import Target
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.translation import translate
@@ -41,10 +43,18 @@ class CompiledMemory(NamedTuple):
         return sum(self)
 
 
+class Compiled(NamedTuple):
+    """A program, the mesh that it was compiled for, and the FLOPs of its matrix products on each device."""
+
+    program: jax.stages.Compiled
+    mesh: Mesh
+    flops: float | None  # of a train step, by the closed formula (model/size.py)
+
+
 def compile_for(
     config: ExperimentConfig, target: Target, program: str = "train", shape: Shape | None = None
-) -> tuple[jax.stages.Compiled, Mesh]:
-    """The train step or the search ("decode") of a config, for the target, and its mesh.
+) -> Compiled:
+    """The train step or the search ("decode") of a config, for the target.
 
     `shape` is that of a batch; the default is the config's batches in sentences of `LENGTH` tokens, or in packed rows.
     """
@@ -56,7 +66,10 @@ def compile_for(
         parts = sharding.batch_shards(mesh) * config.train.accumulate
         shape = Shape(-(-max(1, tokens // length) // parts) * parts, length, length)
     traced = (_search if program == "decode" else _step)(config, mesh, shape)
-    return traced.lower(lowering_platforms=target.platforms).compile(compiler_options=target.options), mesh
+    compiled = traced.lower(lowering_platforms=target.platforms).compile(compiler_options=target.options)
+    formula = training_flops(config.model, shape.source, shape.target)
+    flops = formula.of(shape.rows * shape.source, shape.rows * shape.target) / mesh.size
+    return Compiled(compiled, mesh, flops if program == "train" else None)
 
 
 def _step(config: ExperimentConfig, mesh: Mesh, shape: Shape) -> Any:
@@ -106,9 +119,9 @@ def microseconds_per_token(config: ExperimentConfig, target: Target, batches: Ba
     shards = sharding.batch_shards(sharding.make_mesh(config.mesh, target.devices)) * config.train.accumulate
     common = max(cells, key=cells.__getitem__)
     shape = Shape(*(size + -size % n for size, n in zip(common, (16 * shards, 8, 8), strict=True)))
-    program = Program(str(compile_for(config, target, shape=shape)[0].as_text()))
-    peak, _ = target.flops(config.model)
-    seconds = max(program.flops() / (peak or math.inf), 2 * program.written() / target.chip.bandwidth)
+    compiled = compile_for(config, target, shape=shape)
+    written, (peak, _) = Program(str(compiled.program.as_text())).written(), target.flops(config.model)
+    seconds = max((compiled.flops or 0) / (peak or math.inf), 2 * written / target.chip.bandwidth)
     updates = sum(cells.values()) / (shape.rows * (shape.source + shape.target))  # if all were of this shape
     return 1e6 * seconds * updates / batches.target_tokens
 
@@ -122,28 +135,25 @@ def amount(size: float) -> str:
     return f"{size:,.3g} GB"
 
 
-def examine(compiled: jax.stages.Compiled, mesh: Mesh, target: Target, model: ModelConfig) -> dict[str, Any]:
+def examine(compiled: Compiled, target: Target, model: ModelConfig) -> dict[str, Any]:
     """What a program that was compiled for the target needs on each device, as `inspect --json` prints it."""
-    program = Program(str(compiled.as_text()))
+    program = Program(str(compiled.program.as_text()))
     peak, flops_type = target.flops(model)
-    try:
-        flops = program.flops()
-    except UnknownHlo as unknown:
-        flops, flops_type = None, str(unknown)
-    sizes = {str(axis): size for axis, size in mesh.shape.items()}
+    sizes = {str(axis): size for axis, size in compiled.mesh.shape.items()}
     alike = collections.defaultdict(list)
     for collective in program.collectives():
         alike[collective.kind, collective.axes(sizes), collective.in_loop].append(collective)
     return {
         "target": target.name,
         "device": target.chip.kind,
-        "devices": mesh.size,
+        "devices": compiled.mesh.size,
         "mesh": sizes,
-        "memory": memory(compiled)._asdict(),
+        "memory": memory(compiled.program)._asdict(),
         "capacity": target.chip.memory or None,
-        "flops": flops,  # of all matrix products; None if they cannot be counted
+        "flops": compiled.flops,
         "flops_type": flops_type,
-        "flops_ms": flops / peak * 1000 if flops is not None and peak else None,  # at the data sheet's rate
+        "flops_ms": compiled.flops / peak * 1000 if compiled.flops and peak else None,  # at the data sheet's rate
+        "custom_parts": [name for name, part in dataclasses.asdict(model.parts).items() if part is not None],
         "collectives": [
             {
                 "kind": kind,
@@ -167,11 +177,13 @@ def in_words(report: Mapping[str, Any]) -> str:
     needed = CompiledMemory(**report["memory"])
     room = f"{amount(needed.peak)} of {amount(report['capacity'])}" if report["capacity"] else amount(needed.peak)
     fits = ": it does not fit" if report["capacity"] and needed.peak > report["capacity"] else ""
-    products = f"unknown: {report['flops_type']}"
+    products = "not counted for a search"
     if report["flops"] is not None:
         products = f"{report['flops'] / 1e12:.4g} TFLOP of matrix products"
     if report["flops_ms"] is not None:
         products += f", {report['flops_ms']:.3g} ms at the peak of {report['flops_type']}"
+    if report["custom_parts"]:
+        products += f" (counted with the built-in {', '.join(report['custom_parts'])})"
     kernels = ", ".join(f"{count} x {name}" for name, count in report["attention_kernels"].items())
     lines = [
         f"Compiled, not run, for {report['target']}: {report['devices']} x {report['device']}, "

@@ -1,4 +1,4 @@
-"""A compiled program, read from XLA's text (HLO): its collectives, its kernels and its matrix products.
+"""A compiled program, read from XLA's text (HLO): what it sends, the kernels that it calls, and what it writes.
 
 It reads scheduled programs, as `compiled.as_text()` returns them. Sizes are bytes on one device. Text that it does not
 know raises `UnknownHlo`, so that no figure is silently too small.
@@ -24,8 +24,6 @@ GROUPS = re.compile(
 )
 # Instructions whose results are there already, or are those of the computations that they run.
 NO_RESULTS = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "iota", "while", "conditional", "call")
-# Kernels of libraries that multiply matrices, as in __cublas$gemm and __onednn$matmul.
-PRODUCT_KERNEL = re.compile(r"gemm|matmul|conv|tpu_custom_call|triton", re.IGNORECASE)
 
 
 class UnknownHlo(ValueError):
@@ -102,7 +100,6 @@ class Collective(NamedTuple):
     in_loop: bool = False
     computation: str = ""
     start: str = ""  # an instruction of the computation; it may wrap the collective
-    chain: str = ""
 
     def axes(self, mesh: Mapping[str, int]) -> tuple[str, ...]:
         """The axes of a mesh of these sizes that the group extends over."""
@@ -188,15 +185,6 @@ class Program:
                 counts[instruction.kernel] += times
         return dict(counts)
 
-    def flops(self) -> float:
-        """The FLOPs of all matrix products."""
-        return sum(times * self.flops_of(each, computation) for each, times, computation in self.scheduled())
-
-    def flops_of(self, instruction: Instruction, computation: Computation) -> float:
-        """The FLOPs of the matrix products in one instruction, without those of the loops that it runs."""
-        inside = self.inside(instruction)
-        return sum(product_flops(each, computation if each is instruction else inside) for each in inside.values())
-
     def written(self) -> int:
         """The bytes of all results in the device's memory. Most are written once and read at least once."""
         return sum(
@@ -211,69 +199,20 @@ class Program:
         """The collectives in the order of the program, each once, without those within one device."""
         found = []
         for name, times in self.times.items():
-            in_loop, begun = name in self.repeated, set()
-            for start in self.computations[name].values():
-                for message in self.inside(start).values():
-                    group = first_group(message.text, self.devices) if message.collective else ()
-                    if len(group) > 1 and message.chain not in begun:
-                        begun.update({message.chain} - {""})
-                        results = self._results(message, self.computations[name])
-                        is_asynchronous = bool(message.chain) or start.kind.endswith("-start")
-                        place = name, start.name, message.chain
-                        found.append(
-                            Collective(message.collective, results, group, times, is_asynchronous, in_loop, *place)
-                        )
+            computation, chains = self.computations[name], set()
+            for start in computation.values():
+                for one in self.inside(start).values():
+                    group = first_group(one.text, self.devices) if one.collective else ()
+                    if len(group) < 2 or one.chain in chains:
+                        continue
+                    chains.update({one.chain} - {""})
+                    # A start's own result also has the operands; its end has the results.
+                    ends = (each for each in computation.values() if each.kind.endswith("-done"))
+                    end = next((end for end in ends if one.kind.endswith("-start") and one.name in end.operands), one)
+                    is_asynchronous = bool(one.chain) or start.kind.endswith("-start")
+                    place = name in self.repeated, name, start.name
+                    found.append(Collective(one.collective, end.arrays, group, times, is_asynchronous, *place))
         return found
-
-    def _results(self, message: Instruction, computation: Computation) -> tuple[Array, ...]:
-        """The arrays that a collective makes. A start's own result also has the operands; its end has the results."""
-        if message.kind.endswith("-start"):
-            for end in computation.values():
-                if end.kind.endswith("-done") and message.name in end.operands:
-                    return end.arrays
-        return message.arrays
-
-
-def product_flops(product: Instruction, computation: Computation) -> float:
-    """2 x the size of the result x the number of terms in each sum, for a matrix product or those in a kernel."""
-    if product.kernel.startswith("__cudnn$fmha"):
-        queries_BTHK, keys_BSHK = (computation[name].arrays[0].shape for name in product.operands[:2])
-        # T x S x K for each head: scores and values; backward the scores again and four more. All keys count.
-        count = 5 if "Backward" in product.kernel else 2
-        return 2.0 * count * math.prod(queries_BTHK) * keys_BSHK[1]
-    if PRODUCT_KERNEL.search(product.kernel):
-        raise UnknownHlo(f"the kernel {product.kernel!r} may multiply matrices, which cannot be counted")
-    if product.kind not in ("dot", "convolution"):
-        return 0.0
-    left, right = (computation[name].arrays[0].shape for name in product.operands[:2])
-    if product.kind == "dot":
-        summed = _numbers(product.attribute(r"rhs_contracting_dims=\{([\d,]*)\}"))
-        return 2.0 * math.prod(product.arrays[0].shape) * math.prod(right[axis] for axis in summed)
-    return 2.0 * _convolution_terms(product, left, right)
-
-
-def _convolution_terms(product: Instruction, left: tuple[int, ...], right: tuple[int, ...]) -> int:
-    """The multiplications of a convolution, without those of padding and of the gaps of dilated operands.
-
-    TPUs compute products with batch axes as convolutions over these axes, most of which would be padding and gaps.
-    """
-    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", product.text)
-    if not labels:
-        raise UnknownHlo(f"a convolution without labels of its axes: {product.text[:80]}")
-    shapes = left, right, product.arrays[0].shape
-    lefts, rights, results = (dict(zip(*pair, strict=True)) for pair in zip(labels.groups(), shapes, strict=True))
-    window = dict(each.split("=") for each in product.attribute(r"window=\{([^}]*)\}").split())
-
-    def number(name: str, axis: str, default: int) -> int:
-        return int(window[name].split("x")[int(axis)].partition("_")[0]) if name in window else default
-
-    terms = results["b"] * results["f"] * rights["i"]
-    for axis in filter(str.isdigit, lefts):
-        outputs, taps = np.arange(results[axis])[:, None], np.arange(rights[axis])
-        places = outputs * number("stride", axis, 1) - number("pad", axis, 0) + taps * number("rhs_dilate", axis, 1)
-        gap = number("lhs_dilate", axis, 1)
-        terms *= int(np.sum((places >= 0) & (places <= (lefts[axis] - 1) * gap) & (places % gap == 0)))
-    return terms
 
 
 def parse_instruction(line: str) -> Instruction | None:
@@ -282,12 +221,12 @@ def parse_instruction(line: str) -> Instruction | None:
     if not matched:
         return None
     root, name, result, kind, rest = matched.groups()
-    arrays = tuple(Array(dtype, _numbers(shape), layout) for dtype, shape, layout in ARRAY.findall(result))
+    arrays = tuple(Array(dtype, numbers(shape), layout) for dtype, shape, layout in ARRAY.findall(result))
     operands = re.findall(r"%([\w.\-]+)", re.split(r"\)(?:, |$)", rest)[0])
     return Instruction(name, arrays, kind, tuple(operands), rest, bool(root))
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(",") if number)
 
 
@@ -300,23 +239,22 @@ def first_group(line: str, devices: int) -> tuple[int, ...]:
     if text.startswith("{}"):  # all devices are one group
         return tuple(range(devices))
     if text.startswith("{{"):
-        numbered = map(_numbers, re.findall(r"\{([\d,]+)\}", text[: text.index("}}") + 1]))
+        numbered = map(numbers, re.findall(r"\{([\d,]+)\}", text[: text.index("}}") + 1]))
         return next((group for group in numbered if len(set(group)) > 1), ())  # a permutation may leave some in place
     if text.startswith("mesh"):
         sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", text)}
         chosen = re.findall(r"'(\w+)'", text[text.rindex("{") :])
         ids = re.search(r"device_ids=\((.*?)\)( |$)", text)
-        numbers = _iota(ids[1]) if ids else np.arange(math.prod(sizes.values()))
-        grid = numbers.reshape(list(sizes.values()))
+        grid = (_iota(ids[1]) if ids else np.arange(math.prod(sizes.values()))).reshape(list(sizes.values()))
         return tuple(grid[tuple(slice(None) if name in chosen else 0 for name in sizes)].reshape(-1).tolist())
     if re.match(r"\[[\d,]+\]<=\[", text):
         shape, _, iota = text.partition("<=")
-        return tuple(_iota(iota).reshape(_numbers(shape.strip("[]")))[0].tolist())
+        return tuple(_iota(iota).reshape(numbers(shape.strip("[]")))[0].tolist())
     raise UnknownHlo(f"groups of devices are written in an unknown way: {text[:80]}")
 
 
 def _iota(text: str) -> np.ndarray:
     """[4,2]T(1,0): counted, as a table of 4 x 2, transposed."""
     ((shape, axes),) = IOTA.findall(text)
-    numbers = np.arange(math.prod(_numbers(shape))).reshape(_numbers(shape))
-    return (numbers.transpose(_numbers(axes)) if axes else numbers).reshape(-1)
+    counted = np.arange(math.prod(numbers(shape))).reshape(numbers(shape))
+    return (counted.transpose(numbers(axes)) if axes else counted).reshape(-1)
