@@ -3,7 +3,6 @@
 cuDNN's kernels run on GPUs alone. Here JAX's own formula is called in their place, with the same arguments.
 """
 
-import dataclasses
 import functools
 import re
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from tests.support.small_runs import Trainer, batches, experiment, trainer, wors
 from transformer_jax import AttentionInputs, Transformer, causal_mask
 from transformer_jax.model import fused
 from transformer_jax.model.attention import attention_weights, near_mask, weighted_values
+from transformer_jax.update import sharding, step
 
 EQUAL_WIDTHS = {"d_k": 8, "d_v": 8}
 CUDNN = {**EQUAL_WIDTHS, "attention_implementation": "cudnn", "dtype": "bfloat16"}
@@ -41,7 +41,7 @@ def kernels(monkeypatch):
     calls = []
 
     def attention(*arrays, **options):
-        calls.append(options)
+        calls.append(options | {"heads": arrays[0].shape[2]})
         return dot_product_attention(*arrays, **options)
 
     monkeypatch.setattr(jax.nn, "dot_product_attention", attention)
@@ -52,8 +52,7 @@ def kernels(monkeypatch):
 @pytest.fixture
 def kernels_on_cpus(kernels, monkeypatch):
     """Programs for CPUs have them too, in float32."""
-    changed = {"attention_implementation": "cudnn"}
-    monkeypatch.setattr(fused, "resolved", lambda config, *_, **__: dataclasses.replace(config, **changed))
+    monkeypatch.setattr(fused, "resolved", lambda config, *_, **__: config)
     return kernels
 
 
@@ -152,12 +151,23 @@ def test_a_kernel_that_is_wrong_or_fails_is_not_used(kernels_on_cpus, monkeypatc
 # Meshes.
 
 
-def test_a_step_with_kernels_equals_the_plain_one_where_devices_divide_the_rows(kernels_on_cpus):
+def test_a_step_with_kernels_equals_the_plain_one_where_devices_divide_rows_and_heads(kernels_on_cpus):
     sgd = {"optimizer__name": "sgd", "optimizer__learning_rate": 0.3}
-    wanted = trainer(**sgd).train(batches(2))
-    run = Trainer(experiment(**sgd, mesh__data=8, model__attention_implementation="cudnn"), 8)
+    wanted = trainer(**sgd, model__attention_implementation="plain").train(batches(2))
+    assert not kernels_on_cpus
+    mesh = {"mesh__data": 2, "mesh__fsdp": 2, "mesh__tensor": 2}
+    run = Trainer(experiment(**sgd, **mesh, model__attention_implementation="cudnn"), 8)
     assert worst_difference(run.train(batches(2)), wanted) < (1e-5,)
-    assert kernels_on_cpus
+    assert {call["heads"] for call in kernels_on_cpus} == {2}, "a kernel for the heads of all devices"
+
+
+def test_kernels_are_used_where_a_device_has_whole_heads_of_its_own_rows(monkeypatch):
+    found = []
+    monkeypatch.setattr(fused, "resolved", lambda config, device, is_local: found.append(is_local) or config)
+    for data, tensor, heads in ((8, 1, 1), (4, 2, 2), (4, 2, 1), (1, 8, 8)):
+        config = experiment(mesh__data=data, mesh__tensor=tensor, model__num_key_value_heads=heads, model__num_heads=8)
+        step.resolve(config, sharding.make_mesh(config.mesh), is_training=True)
+    assert found == [True, True, False, False]
 
 
 def test_runs_that_train_together_have_lengths_for_the_rows_of_each(kernels, monkeypatch):

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from transformer_jax.model.layers import precision_of
 from transformer_jax.model_config import ModelConfig
@@ -42,7 +43,7 @@ def resolved(config: ModelConfig, device: jax.Device, is_local: bool) -> ModelCo
     if kind == "cudnn":
         reasons |= {
             f"cuDNN needs an NVIDIA GPU, Ampere or later, here is a {device.device_kind}": not has_kernels,
-            "cuDNN needs devices that divide a batch by rows alone": not is_local,
+            "cuDNN needs devices that divide a batch by rows, and by whole heads": not is_local,
             f"cuDNN computes in bfloat16, here is {config.dtype}": config.dtype != "bfloat16",
             f"cuDNN needs d_k <= {LARGEST_HEAD}, a multiple of 8, not {width}": width % 8 > 0 or width > LARGEST_HEAD,
         }
@@ -75,13 +76,14 @@ def fused_attention(
 
     By cuDNN a row without tokens attends to its first key, where the plain formula has zeros: no loss depends on it.
     """
-    attend: Any = functools.partial(jax.nn.dot_product_attention, q_BTHK, k_BSHK, v_BSHV, scale=scale)
+    attend: Any = functools.partial(jax.nn.dot_product_attention, scale=scale)
     output_BTHV: jax.Array
     if window is not None and not (implementation == "cudnn" and is_causal):
         return None
     if implementation == "cudnn":
         if bias is not None or (mask is not None and lengths_B is None):
             return None
+        lengths: dict[str, jax.Array] = {}
         options: dict[str, Any] = {"is_causal": is_causal, "implementation": CUDNN}
         if window is not None:
             options["local_window_size"] = window, 0
@@ -89,12 +91,17 @@ def fused_attention(
             # Under `vmap` the kernel needs lengths for the rows of each member, also where these share a batch.
             lengths_B = jnp.where(q_BTHK[:, 0, 0, 0] == 0, lengths_B, lengths_B)
             queries_B = jnp.full_like(lengths_B, q_BTHK.shape[1]) + 0 * lengths_B
-            options |= {"query_seq_lengths": queries_B, "key_value_seq_lengths": jnp.maximum(lengths_B, 1)}
-        output_BTHV = attend(**options)
+            lengths = {"query_seq_lengths": queries_B, "key_value_seq_lengths": jnp.maximum(lengths_B, 1)}
+        kernel = lambda q, k, v, lengths: attend(q, k, v, **lengths, **options)  # noqa: E731
+        if jax.sharding.get_abstract_mesh().shape.get("tensor", 1) > 1:  # XLA cannot divide kernels over devices
+            heads = PartitionSpec(None, None, "tensor")
+            specs: Any = {"in_specs": (heads, heads, heads, PartitionSpec()), "out_specs": heads}
+            kernel = jax.shard_map(kernel, **specs, axis_names={"tensor"}, check_vma=False)
+        output_BTHV = kernel(q_BTHK, k_BSHK, v_BSHV, lengths)
         return output_BTHV
     is_float32 = precision_of(q_BTHK) is None
     with contextlib.nullcontext() if is_float32 else jax.default_matmul_precision("default"):
-        output_BTHV = attend(bias=bias, mask=mask, implementation="xla")
+        output_BTHV = attend(q_BTHK, k_BSHK, v_BSHV, bias=bias, mask=mask, implementation="xla")
     if mask is None:
         return output_BTHV
     # For a row that may attend to nothing JAX returns the mean of the values; here it is zero.

@@ -140,8 +140,9 @@ def make_train_step(
 def resolve(config: ExperimentConfig, mesh: Mesh, is_training: bool) -> ExperimentConfig:
     """The config of a program for this mesh: `auto` is decided, and addresses of custom code are what they name."""
     device, train = mesh.devices.flat[0], config.train
-    # Fused kernels need a program that sees whole rows of one device, not one that XLA partitions.
-    is_local = (mesh.shape["tensor"] if is_training else mesh.size) == 1
+    # XLA cannot partition fused kernels: in the `shard_map` of training a device has whole heads of its own rows.
+    has_whole_heads = config.model.key_value_heads % mesh.shape["tensor"] == 0
+    is_local = mesh.size == 1 or (is_training and has_whole_heads and sharding.batch_shards(mesh) > 1)
     model = fused.resolved(build.with_loaded_modules(config.model), device, is_local)
     recomputes = train.rematerialize == "activations" or (train.rematerialize == "auto" and device.platform == "tpu")
     recomputed = "activations" if recomputes else "nothing"
