@@ -178,10 +178,9 @@ def difference(a, b):
 
 
 # The others are the long form.
-FEW = ("masks ignored", "last token alone", "softmax before the loss", "residual from the value", "concatenated")
+FEW = ("masks ignored", "last token alone", "concatenated")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -239,32 +238,6 @@ def test_padding_of_the_source_is_seen_where_a_mask_is_missing(name, in_encoder,
     assert (difference(encoded(name)[1, :3], encoded(name, variables=variables)[1, :3]) > 1e-3) == in_encoder
     logits_TN, other_TN = logits_of(name)[1, :3, 1:], logits_of(name, variables=variables)[1, :3, 1:]
     assert (difference(logits_TN, other_TN) > 1e-3) == in_decoder
-
-
-def test_wrong_exponents_are_those_of_the_tutorials():
-    kind = module("tutorial_mistakes").WrongExponents()
-    table_TD = kind.embed(jnp.zeros((1, 5, 8)), jnp.arange(5)[None])[0]
-    positions_T1, i = np.arange(5)[:, None], np.arange(4)
-    assert_close(table_TD[:, ::2], np.sin(positions_T1 / 10_000 ** (2 * (2 * i) / 8)))
-    assert_close(table_TD[:, 1::2], np.cos(positions_T1 / 10_000 ** (2 * (2 * i + 2) / 8)))
-
-
-def test_a_residual_from_the_value_forgets_the_target_but_for_what_attention_asks():
-    for name, remembers in (("residual from the value", False), (None, True)):
-        variables = copy.deepcopy(model_of(name)[1])
-        kernel = variables["params"]["decoder"]["layers_0"]["cross_attention"]["output"]
-        kernel["kernel"] = jnp.zeros_like(kernel["kernel"])  # attention brings nothing: the residual is all there is
-        before, after = (logits_of(name, SOURCE, target, variables)[0] for target in (TARGET, changed(TARGET, 1)))
-        assert (difference(before[1], after[1]) > 1e-3) == remembers
-
-
-def test_dropout_after_the_norm_leaves_holes():
-    for name, holes in (("dropout after the norm", True), (None, False)):
-        model, variables = model_of(name, dropout=0.5)
-        rngs = {"dropout": jax.random.key(0)}
-        memory = model.apply(variables, SOURCE, deterministic=False, method="encode", rngs=rngs)
-        assert bool((memory == 0).any()) == holes
-    assert_close(logits_of("dropout after the norm"), logits_of(None))
 
 
 def test_a_second_softmax_bounds_the_loss_that_training_sees():

@@ -80,7 +80,7 @@ def test_a_part_of_ones_own_by_its_file_and_as_a_class(role, tmp_path):
 @pytest.mark.parametrize("role", ROLES)
 def test_a_class_that_is_not_derived_from_the_parts_is_an_error(role):
     with pytest.raises(BadInput, match=f"model.parts.{role} = .* derived"):
-        model_with(**{role: dict}).init(jax.random.key(0), SOURCE, TARGET)
+        jax.eval_shape(model_with(**{role: dict}).init, jax.random.key(0), SOURCE, TARGET)
 
 
 class UpToSeven(Sinusoidal):

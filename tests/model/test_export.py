@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from jax import export
 
-from tests.support.small_models import ATTENTION, SOURCE, TARGET, assert_close, built, with_drills
+from tests.support.small_models import ATTENTION, SOURCE, TARGET, assert_close, built
 from transformer_jax import label_smoothed_cross_entropy, padding_mask
 from transformer_jax.model.positions import ENCODINGS
 
@@ -45,7 +45,10 @@ def assert_exports(called=False, **changes):
     assert logits.shape == (b, 1, 20)
 
 
-@pytest.mark.parametrize("positions", [with_drills([each], each) for each in ENCODINGS if each != "sinusoidal"])
+@pytest.mark.parametrize(
+    "positions",
+    ["relative", *(pytest.param(each, marks=pytest.mark.drill) for each in ENCODINGS if each != "relative")],
+)
 def test_every_position_encoding_exports_with_symbolic_batch_and_lengths(positions):
     assert_exports(called=positions == "relative", positions=positions)
 

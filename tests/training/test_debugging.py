@@ -27,7 +27,7 @@ def loss(logits, targets, weights):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_a_nan_of_the_backward_pass_is_found_where_the_forward_pass_was(tmp_path):
     """In one step on two devices, each of which has a shard of the parameters."""
     (tmp_path / "own.py").write_text(LOSS)

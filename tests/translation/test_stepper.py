@@ -92,7 +92,9 @@ def plain(model, variables, room, beams=1):
     return step, repeat_beams({"layers": layers, "mask": model.apply(variables, SOURCE, method="cross_mask")}, beams)
 
 
-@pytest.mark.parametrize("name", ["greedy", "beam", "stepper"])
+@pytest.mark.parametrize(
+    "name", ["stepper", *(pytest.param(each, marks=pytest.mark.drill) for each in ("greedy", "beam"))]
+)
 def test_a_cache_that_is_too_short_gives_nan(name):
     """The logits beyond the room would otherwise be those of overwritten tokens."""
     model, variables = built()

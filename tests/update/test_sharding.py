@@ -52,8 +52,11 @@ THREE_WAYS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{"devices": 8, **DROPOUT}, THREE_WAYS], ids=["data 8", "three ways, in parts"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({"devices": 8, **DROPOUT}, marks=pytest.mark.drill), THREE_WAYS],
+    ids=["data 8", "three ways, in parts"],
+)
 def test_several_devices_train_as_one(options):
     """With the same dropout masks. tests/drills/test_every_mesh.py has all meshes."""
     others = ("devices", "mesh__", "train__rematerialize")
@@ -235,7 +238,7 @@ def test_along_fsdp_matrices_are_gathered_once_and_activations_stay_where_they_a
     assert max(len(shape) for made in sent if "fsdp" in made.axes for shape in made.shapes) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_keys_and_values_whose_heads_tensor_does_not_divide_are_replicated():
     """With a half of a head on each device XLA would sum all scores over devices."""
     options = {"num_key_value_heads": 1, "d_model": 96}
