@@ -47,7 +47,7 @@ def _param_without_its_initializer(scope, name, *initializer, **options):
 Scope.param = _param_without_its_initializer
 
 # A process may have 65,530 mappings of memory on Linux, and is aborted at one more; each compiled program takes some.
-MANY_MAPPINGS = 10_000
+MANY_MAPPINGS = 30_000
 MAPPINGS = Path("/proc/self/maps")
 
 

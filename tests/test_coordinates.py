@@ -13,7 +13,7 @@ from transformer_jax.model.transformer import Transformer
 WIDTHS = [8, 32]
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_layers_scores_and_logits_are_measured_before_and_after_each_update():
     """Without muP, at a high rate, so that the widths differ."""
     config = experiment(optimizer__learning_rate=0.03)

@@ -48,25 +48,17 @@ def module(name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_file_loads_at_every_scale(name, monkeypatch):
-    # `modern` traces many models: at its other scales it is loaded in the drill below.
-    for scale in module(name).SCALES[: 1 if name == "modern" else None]:
+@pytest.mark.parametrize("others", [False, pytest.param(True, marks=pytest.mark.drill)], ids=["", "other scales"])
+def test_every_file_loads(name, others):
+    scales = module(name).SCALES
+    for scale in scales[1:] if others else scales[:1]:
         found = definition(name, scale)
         assert found.sweep.name == name
         assert len(found.experiments) == len(found.sweep.variants) >= 2
         assert len(found.seeds) == (8 if (name, scale) == ("table3", "eight_seeds") else 3)
-        # Custom modules are built at the first scale: they are the same at the others.
-        monkeypatch.setattr("transformer_jax.experiment.try_out", lambda config: None)
     assert f"sweep experiments/{name}.py --scale=" in module(name).__doc__
     # A sweep's folder names no path of the machine but where the sweep was started.
     assert str(ROOT) not in json.dumps({**definition(name, "demo").to_json(), "directory": None})
-
-
-@pytest.mark.drill
-@pytest.mark.parametrize("name", FILES)
-def test_custom_modules_are_built_at_every_scale(name):
-    for scale in module(name).SCALES[1:]:
-        load(f"experiments/{name}.py", scale)
 
 
 def test_the_best_rate_is_the_vertex_of_a_parabola_over_the_logarithm():
