@@ -17,6 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -225,7 +226,7 @@ def training(size: Size, devices: Sequence[jax.Device], dtype: str) -> Figures:
     steps = CompiledSteps([config], [make_schedule(config.optimizer, model.d_model, 100_000)], mesh)
     made = Work(model, size.rows * len(devices), size.length).batch()
     batch, began = sharding.place_batch(made, mesh), time.perf_counter()
-    program = steps.compile_ahead([(True, batch)])[0].result()
+    program = steps.compile_ahead(ThreadPoolExecutor(1), [batch])[0].result()
     compiled = time.perf_counter() - began
     step = training_peers.repeated(steps.train_step, steps.new_state(), (batch,))
     seconds = median_seconds(step, size.steps)

@@ -67,7 +67,7 @@ class Bare:
     def __init__(self, workdir: Path):
         folder = RunFolder(workdir)
         config = folder.load_config()
-        self.inputs = RunSetup([config], Prepared.open(folder.data(config)), has_evaluators=False)
+        self.inputs = RunSetup([config], Prepared.open(folder.data(config)), is_evaluated=False)
         schedule = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
         self.programs = CompiledSteps([config], [schedule], self.inputs.mesh)
         self.state: Any = self.programs.new_state()

@@ -143,8 +143,8 @@ def _train(
         ]
         if params is not None and (differences := other_shapes(experiments[0], params)):
             raise BadInput(f"--init-from: weights of another model than the config's, with {differences[0]} there")
-        evaluators = [bleu_evaluator(experiments[0], prepared)] if experiments[0].decode.bleu_sentences else []
-        return train(experiments, prepared, folders, evaluators, params, debugging)
+        evaluator = bleu_evaluator(experiments[0], prepared) if experiments[0].decode.bleu_sentences else None
+        return train(experiments, prepared, folders, evaluator, params, debugging)
 
 
 def try_out(config: ExperimentConfig) -> None:

@@ -115,7 +115,6 @@ def test_which_programs_of_one_run_are_compiled_without_the_fusion(parts, expect
     Scorer(model, trainer.mesh)
     Translator(config, None, None, trainer.mesh)
     assert options == [expected] * 4
-    assert CompiledSteps([config], [lambda count: 1e-3], trainer.mesh).compiler_options == expected
 
 
 def together():
@@ -123,7 +122,7 @@ def together():
 
 
 def test_several_runs_in_one_program_are_compiled_without_the_fusion(options):
-    assert together().compiler_options == {FUSION: ""}  # the header of the run says it
+    CompiledSteps([experiment()] * 2, [lambda count: 1e-3] * 2, mesh())
     assert options.count({FUSION: ""}) == 3  # a new state, the step, the evaluation; others move numbers only
 
 

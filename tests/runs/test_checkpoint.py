@@ -134,10 +134,7 @@ def test_a_digest_sees_every_single_bit():
             flipped = np.frombuffer(raw.tobytes(), np.uint8).copy()
             flipped[bit // 8] ^= 1 << bit % 8
             assert digests(jnp.asarray(flipped.view(raw.dtype))) != whole
-
-
-def test_a_digest_sees_elements_that_changed_places():
-    assert digests(jnp.array([1.0, 2.0, 3.0])) != digests(jnp.array([1.0, 3.0, 2.0]))
+    assert digests(jnp.array([1.0, 2.0, 3.0])) != digests(jnp.array([1.0, 3.0, 2.0]))  # they changed places
 
 
 def test_a_state_of_every_type_comes_back(tmp_path):
@@ -300,20 +297,15 @@ with Checkpoints(Path({directory!r}), keep_latest=3) as checkpoints:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", ["data", pytest.param("record", marks=pytest.mark.drill)])
-def test_a_failed_restore_says_nothing_but_what_we_say(tmp_path, damage):
+def test_a_failed_restore_says_nothing_but_what_we_say(tmp_path):
     with Checkpoints(tmp_path, keep_latest=3) as checkpoints:
         for step in (1, 2, 3):
             checkpoints.save(step, {f"leaf_{i}": jnp.full((64, 64), 1.0 * step) for i in range(40)}, {})
-    for step in (2, 3):
-        folder = tmp_path / str(step) / ("state" if damage == "data" else "record")
-        for path in folder.rglob("*"):
-            if path.is_file() and (damage == "record" or path.parent.name == "d"):
-                path.write_bytes(path.read_bytes()[:10])
+    for path in (*tmp_path.glob("2/state/**/d/*"), *tmp_path.glob("3/state/**/d/*")):
+        path.write_bytes(path.read_bytes()[:10])
     script = FAILING.format(directory=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout == "damaged 3\ndamaged 2\nwhole 1\n", done.stderr
-    assert done.stderr == ""
+    assert (done.stdout, done.stderr) == ("damaged 3\ndamaged 2\nwhole 1\n", "")
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device")

@@ -129,13 +129,11 @@ def test_files_of_ones_own_are_found_where_the_training_was_started(with_own_par
     assert with_own_part.load_config().model.parts.positions == "mine.py:Mine"  # here comes first
 
 
-def test_a_part_whose_file_is_nowhere_is_told_with_the_places(with_own_part, tmp_path, monkeypatch):
+def test_a_part_whose_file_is_nowhere_is_named(with_own_part, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "start/mine.py").unlink()
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(BadInput, match=r"model.parts.positions = mine.py:Mine: is not there"):
         with_own_part.load_config()
-    told = str(caught.value)
-    assert "model.parts.positions = mine.py:Mine" in told and str(tmp_path) in told and f"{tmp_path}/start" in told
 
 
 @pytest.mark.parametrize(
@@ -162,11 +160,6 @@ def test_a_run_is_resumed_unless_an_option_differs_that_affects_its_result(tmp_p
             folder.record(changed)
     else:
         folder.record(changed)
-
-
-def test_a_run_notes_where_it_was_started(tmp_path):
-    RunFolder(tmp_path).record(from_config_dict({"data": {"corpus": "copy"}}))
-    assert json.loads((tmp_path / "versions.json").read_text())["directory"] == os.getcwd()
 
 
 def test_another_version_or_rounding_is_told_when_a_run_is_resumed(tmp_path, monkeypatch, capsys):

@@ -7,7 +7,7 @@ import types
 import pytest
 
 from transformer_jax import cli
-from transformer_jax.config import addresses, from_config_dict
+from transformer_jax.config import from_config_dict
 from transformer_jax.errors import BadInput
 from transformer_jax.experiment import try_out
 from transformer_jax.runs.folder import RunFolder
@@ -59,9 +59,7 @@ def tracked(tmp_path, monkeypatch):
             file.unlink(missing_ok=True)
             return found
 
-    found = Tracked()
-    found.config = config
-    return found
+    return Tracked()
 
 
 def test_a_resumed_run_continues_its_record_without_repeating_steps(tracked):
@@ -88,19 +86,14 @@ def test_only_the_first_process_reports(tracked):
     assert tracked.lines() == []
 
 
-def test_a_tracker_that_fails_is_left_out_with_one_warning(tracked, tmp_path, monkeypatch, capsys):
+def test_a_tracker_that_fails_is_left_out_with_one_warning(tracked, monkeypatch, capsys):
     monkeypatch.setenv("TRACKER", "full")
     with tracked.metrics() as metrics:
         for step in (10, 20):
             metrics.write(step, {"loss": 3.0})
     (warning,) = capsys.readouterr().err.splitlines()
-    assert "mine.py:Lines failed at step 10 (OSError: quota exceeded)" in warning
+    assert "mine.py:Lines failed and is left out from here on (OSError: quota exceeded)" in warning
     assert len(tracked.lines()) == 1, "the start alone"
-    monkeypatch.delenv("TRACKER")
-    with tracked.metrics():
-        pass
-    failed = json.loads((tmp_path / "run/tracker.json").read_text())["failed"]
-    assert failed == "at step 10 (OSError: quota exceeded)", "the record still lacks metrics"
     monkeypatch.setenv("TRACKER", "away")
     with pytest.raises(BadInput, match=r"mine.py:Lines: could not start: the server is away"):
         tracked.metrics()
@@ -118,11 +111,6 @@ def test_a_tracker_that_is_not_there_is_refused_before_anything_else(tmp_path, m
     assert cli.main(["train", *options, "--config.train.tracker=wandv"]) == 2
     assert "config.train.tracker = 'wandv': did you mean wandb?" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
-
-
-def test_a_tracker_is_no_part_of_the_code_that_made_the_results(tracked):
-    """So it may be edited, and another one may be used from any step on."""
-    assert list(addresses(tracked.config)) == []
 
 
 def test_wandb_gets_the_metrics_and_its_files_are_in_the_runs_folder(tmp_path, monkeypatch):

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -88,7 +87,6 @@ def _shared(configs: Sequence[ExperimentConfig], schedules: Any, mesh: Any, para
         known_steps[key].new_state = _once(known_steps[key].new_state)
     steps = copy.copy(known_steps[key])
     steps.configs, steps.schedules = configs, schedules
-    steps._pool = ThreadPoolExecutor(1)  # the last training has shut down its own
     return steps
 
 

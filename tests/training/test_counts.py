@@ -117,7 +117,7 @@ def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, during_val
     ]
     for each in runs:
         each.metrics, each.checkpoints = Lines(), Saved()
-    trainer = Trainer(setup, Devices(config, batches_of, *skipped), runs, (), SIGNALS)
+    trainer = Trainer(setup, Devices(config, batches_of, *skipped), runs, None, SIGNALS)
     trainer.states = trainer.compiled.new_state()
     for each, found in zip(runs, trainer.train(), strict=True):
         each.ending, each.step = found, trainer.step

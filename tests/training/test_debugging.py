@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from tests.support.small_runs import Trainer, batches, experiment
-from transformer_jax.errors import Failed
+from transformer_jax.errors import BadInput, Failed
 from transformer_jax.training import debugging
 from transformer_jax.training.debugging import Debugging
 from transformer_jax.training.steps import CompiledSteps
@@ -67,7 +67,6 @@ def test_a_trace_that_is_cut_short_is_whole(tmp_path):
     assert updates_in(tmp_path) == {"2", "3"}
 
 
-@pytest.mark.parametrize("first", [2, 6], ids=["before this start", "after the end"])
-def test_steps_that_were_not_made_are_told(first, tmp_path, capfd):
-    three_steps_from(2, tmp_path, (first, 1))
-    assert f"warning: --profile: nothing is traced: step {first}" in capfd.readouterr().err
+def test_steps_that_are_already_made_cannot_be_traced(tmp_path):
+    with pytest.raises(BadInput, match="step 2 is already made"):
+        three_steps_from(2, tmp_path, (2, 1))

@@ -2,7 +2,7 @@
 
 import functools
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 import jax
@@ -19,7 +19,7 @@ from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.plan import Timed, plan
 from transformer_jax.sweeps.status import status_of
-from transformer_jax.training.steps import COMPILING, CompiledSteps, Program, planned_steps
+from transformer_jax.training.steps import CompiledSteps, Program, planned_steps
 from transformer_jax.update import sharding
 
 
@@ -46,12 +46,11 @@ def test_programs_compiled_ahead_are_those_that_are_used():
 
     def trained(*foreseen):
         steps = CompiledSteps([config], [lambda count: 1e-3], mesh)
-        for program in steps.compile_ahead([(True, batch) for batch in foreseen]):
-            program.result()
+        with ThreadPoolExecutor() as pool:
+            steps.compile_ahead(pool, foreseen)
         state = run.new()
         for batch in both:
             state, _ = steps.train_step(state, batch)
-        steps.stop_compiling()
         return steps.train_step.func._cache_size(), jax.device_get(state)
 
     (plain_calls, plainly), (calls, ahead) = trained(), trained(both[0])
@@ -60,17 +59,11 @@ def test_programs_compiled_ahead_are_those_that_are_used():
 
 
 def test_a_run_that_ends_leaves_the_programs_that_nobody_has_begun():
-    steps = CompiledSteps(
-        [experiment()], [lambda count: 1e-3], sharding.make_mesh(experiment().mesh, jax.devices()[:1])
-    )
-    double = Program(jax.jit(lambda arguments, batch: 2 * batch))
-    steps._programs = (double, Program(None))
+    double, pool = Program(jax.jit(lambda arguments, batch: 2 * batch)), ThreadPoolExecutor(2)
     with mock.patch.object(Program, "_tracing", threading.Lock()) as tracing, tracing:
-        ahead = steps.compile_ahead([(True, np.ones(rows)) for rows in range(1, 13)])
-        began = time.monotonic()
-        steps.stop_compiling()
-        assert time.monotonic() - began < 1
-    assert sum(program.cancelled() for program in ahead) == 12 - COMPILING
+        ahead = [double.compile_ahead(pool, None, np.ones(rows)) for rows in range(1, 13)]
+        pool.shutdown(wait=False, cancel_futures=True)
+    assert sum(program.cancelled() for program in ahead) == 10
     np.testing.assert_array_equal(double(None, np.ones(12)), np.full(12, 2.0))  # compiled when it is called
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from transformer_jax.errors import BadInput
-from transformer_jax.files.lines import Block, append, listed, read_blocks
+from transformer_jax.files.lines import Block, listed, read_blocks
 
 LINES_AT_ONCE = 2048
 READ_BYTES = 1 << 16
@@ -34,15 +34,15 @@ def blocks(files: Sequence[str]) -> Iterator[Block]:
 def _arriving() -> Iterator[Block]:
     """The complete lines of stdin, as soon as there are any."""
     stdin = cast(io.BufferedReader, sys.stdin.buffer)  # typeshed does not know its type
-    first_line, rest, ended = 1, b"", False
+    first_line, rest, ended = 1, bytearray(), False
     while not ended:
         if sys.stdin.isatty():
             print("> ", end="", file=sys.stderr, flush=True)
         piece = stdin.read1(READ_BYTES)  # what has arrived, without waiting for more
-        whole, end, rest = (rest + piece).rpartition(b"\n")
+        *lines, rest = (rest + piece).split(b"\n")
         ended = not piece
-        if text := whole + end + (rest if ended else b""):
-            block = Block("stdin", first_line, [])
-            append(block, text)
-            first_line += len(block.lines)
-            yield block
+        if ended and rest:
+            lines.append(rest)
+        if lines:
+            yield Block.decoded("stdin", first_line, lines)
+            first_line += len(lines)

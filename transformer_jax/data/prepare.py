@@ -75,7 +75,7 @@ def _make(config: ExperimentConfig, corpus: Corpus, directory: Path) -> None:
     partial = directory.with_name(directory.name + ".partial")
     if partial.exists() and {entry.name for entry in partial.iterdir()} - {SCRATCH, WHOLE}:
         raise BadInput(f"{partial}: is reserved for unfinished work but contains something else; move it away")
-    atomic.remove(partial)
+    shutil.rmtree(partial, ignore_errors=True)
     try:
         for folder in (partial / SCRATCH, partial / WHOLE):
             folder.mkdir(parents=True)

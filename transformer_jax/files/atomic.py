@@ -7,7 +7,6 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import socket
 import time
 import uuid
@@ -184,11 +183,6 @@ def made(directory: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             for parent in missing:
                 parent.rmdir()
-
-
-def remove(directory: Path) -> None:
-    if directory.exists():
-        shutil.rmtree(directory)
 
 
 def _is_same_file(file: IO[str], path: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import itertools
 import os
 import zlib
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,6 @@ from transformer_jax.files.remote import name_of
 READ_BYTES = 1 << 18
 # Read at once of a compressed file: zstd expands at most 32,768 times, to 128 MiB.
 COMPRESSED_BYTES = 1 << 12
-DECODE_BYTES = 1 << 20
 LONGEST_LINE_BYTES = 1 << 26
 MOST_LISTED = 5
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -32,6 +32,34 @@ class Block:
     first_line: int
     lines: list[str]
     faults: dict[int, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def decoded(cls, path: str, first_line: int, raw: Sequence[bytearray]) -> Block:
+        """The block of these lines."""
+        text, faults = b"\n".join(raw), {}
+        if first_line == 1 and text.startswith(UTF_16_MARKS):
+            raise BadInput(f"{visible(path)}: is UTF-16; it must be UTF-8: iconv -f utf-16 -t utf-8 converts it")
+        if first_line == 1:
+            text = text.removeprefix(BYTE_ORDER_MARK)
+        try:
+            lines = text.decode().split("\n")  # all at once; line by line only if that fails
+        except UnicodeDecodeError:
+            lines = []
+            for index, raw_line in enumerate(text.split(b"\n")):
+                try:
+                    lines.append(raw_line.decode())
+                except UnicodeDecodeError as error:
+                    lines.append("")
+                    byte = f"byte 0x{raw_line[error.start]:02x} at {error.start + 1}"
+                    faults[index] = f"is not UTF-8: {byte} ({CONVERT})"
+        if b"\0" in text:
+            for index, line in enumerate(lines):
+                if "\0" in line:
+                    lines[index] = ""
+                    faults[index] = f"has a NUL character at {line.index(chr(0)) + 1}"
+        if b"\r" in text:
+            lines = [line.removesuffix("\r") for line in lines]
+        return cls(path, first_line, lines, faults)
 
     def place(self, index: int) -> str:
         return f"{visible(self.path)}:{self.first_line + index}"
@@ -60,71 +88,22 @@ def read_blocks(path: str, size: int) -> Iterator[Block]:
     A line ends only at a line feed: other Unicode separators belong to the sentence. A carriage return before the line
     feed is stripped, as part of a Windows line end.
     """
-    pending = Block(path, 1, [])
-    for text in _whole_lines(path):
-        append(pending, text)
-        while len(pending.lines) >= size:
-            block, pending = _split(pending, size)
-            yield block
-    if pending.lines:
-        yield pending
+    lines, first_line = _lines(path), 1
+    while raw := list(itertools.islice(lines, size)):
+        yield Block.decoded(path, first_line, raw)
+        first_line += len(raw)
 
 
-def append(block: Block, text: bytes) -> None:
-    """Adds the lines in `text`, which ends at the end of a line or of the file, with their faults."""
-    if block.first_line == 1 and not block.lines:
-        if text.startswith(UTF_16_MARKS):
-            raise BadInput(f"{visible(block.path)}: is UTF-16; it must be UTF-8: iconv -f utf-16 -t utf-8 converts it")
-        if text.startswith(BYTE_ORDER_MARK):
-            text = text.removeprefix(BYTE_ORDER_MARK)
-    if not text:
-        return
-    start = len(block.lines)
-    try:
-        # One call for the whole block; line by line only if that fails.
-        lines = text.removesuffix(b"\n").decode().split("\n")
-    except UnicodeDecodeError:
-        lines = []
-        for index, raw_line in enumerate(text.removesuffix(b"\n").split(b"\n")):
-            try:
-                lines.append(raw_line.decode())
-            except UnicodeDecodeError as error:
-                lines.append("")
-                byte = f"byte 0x{raw_line[error.start]:02x} at {error.start + 1}"
-                block.faults[start + index] = f"is not UTF-8: {byte} ({CONVERT})"
-    if b"\0" in text:
-        for index, line in enumerate(lines):
-            if "\0" in line:
-                lines[index] = ""
-                block.faults[start + index] = f"has a NUL character at {line.index(chr(0)) + 1}"
-    if b"\r\n" in text or text.endswith(b"\r"):
-        lines = [line.removesuffix("\r") for line in lines]
-    block.lines += lines
-
-
-def _split(block: Block, size: int) -> tuple[Block, Block]:
-    head_faults = {index: fault for index, fault in block.faults.items() if index < size}
-    tail_faults = {index - size: fault for index, fault in block.faults.items() if index >= size}
-    head = Block(block.path, block.first_line, block.lines[:size], head_faults)
-    return head, Block(block.path, block.first_line + size, block.lines[size:], tail_faults)
-
-
-def _whole_lines(path: str) -> Iterator[bytes]:
-    """The bytes of a file in pieces that end with a line feed, except possibly the last."""
-    pieces: list[bytes] = []
-    size = last_line = 0
+def _lines(path: str) -> Iterator[bytearray]:
+    """The lines of a file, without line feeds."""
+    rest = bytearray()
     for piece in _content(path):
-        pieces.append(piece)
-        size += len(piece)
-        end = piece.rfind(b"\n") + 1
-        last_line = len(piece) - end if end else last_line + len(piece)
-        if last_line > LONGEST_LINE_BYTES:
+        rest += piece
+        if b"\n" in piece:
+            *lines, rest = rest.split(b"\n")
+            yield from lines
+        if len(rest) > LONGEST_LINE_BYTES:
             raise BadInput(f"{path}: has a line of more than {LONGEST_LINE_BYTES >> 20} MiB; is it text?")
-        if end and size >= DECODE_BYTES:
-            text = b"".join(pieces)
-            yield text[: size - last_line]
-            pieces, size = [text[size - last_line :]], last_line
-    rest = b"".join(pieces)
     if rest:
         yield rest
 

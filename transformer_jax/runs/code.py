@@ -92,7 +92,7 @@ class CodeSnapshots:
         """The config with the address of each file that has the recorded code: in the current directory, in the one
         where training started, or the copy.
 
-        A run is of no use without the modules of its model. Other code may be missing: what needs it reports that.
+        A model without its modules is an error. Other code may be missing: what needs it reports that.
         """
         recorded = self.latest()
 
@@ -109,10 +109,7 @@ class CodeSnapshots:
                 tell(f"warning: {file_of(address)} {why}; {option.path} is the copy that the run has kept, {copy}")
                 return copy
             if option.path.startswith("model.parts."):
-                where = " or ".join(str(place) for place in dict.fromkeys((os.getcwd(), started_in)) if place)
-                raise BadInput(
-                    f"{config_file}: {option.path} = {address}: {why}; put the file of the training into {where}"
-                )
+                raise BadInput(f"{config_file}: {option.path} = {address}: {why}, and RUN/code has no copy of it")
             return address
 
         return with_addresses(config, find)

@@ -18,9 +18,9 @@ from flax import traverse_util
 
 from transformer_jax import config as configuration
 from transformer_jax.config import ExperimentConfig, MeshConfig
-from transformer_jax.data.prepared import Prepared
+from transformer_jax.data.prepared import Prepared, sha256
 from transformer_jax.errors import BadInput, Failed
-from transformer_jax.files.atomic import UNFINISHED, explained, remove, write_atomically, write_record
+from transformer_jax.files.atomic import UNFINISHED, explained, write_atomically, write_record
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import plain_name, read_record
 from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint, regular
@@ -163,10 +163,10 @@ def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
         try:
             unfinished.mkdir(parents=True)
             yield unfinished
-            remove(directory)
+            shutil.rmtree(directory, ignore_errors=True)
             unfinished.rename(directory)
         finally:
-            remove(unfinished)
+            shutil.rmtree(unfinished, ignore_errors=True)
 
 
 class Weights(NamedTuple):
@@ -189,7 +189,7 @@ def read_export(directory: Path) -> Weights:
         raise BadInput(f"{path}: is not a record of exported weights; transformer-jax export makes one")
     for name, digest in origin["sha256"].items():
         file = directory / plain_name(name, path)
-        if not file.is_file() or _digest(file) != digest:
+        if not file.is_file() or sha256(file) != digest:
             raise BadInput(f"{file}: is missing, damaged or changed by hand: {ORIGIN} has another digest")
     folder = RunFolder(directory)
     return Weights(
@@ -213,11 +213,6 @@ def other_shapes(config: ExperimentConfig, params: Any) -> list[str]:
 def flat(params: Any) -> dict[str, Any]:
     """Parameters by path: encoder/layers_0/self_attention/query/kernel."""
     return traverse_util.flatten_dict(params, sep="/")
-
-
-def _digest(file: Path) -> str:
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _abstract(config: ExperimentConfig) -> TrainState:

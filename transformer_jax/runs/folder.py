@@ -157,15 +157,10 @@ class RunFolder:
             tell(f"warning: {self.config} is not what was written there (changed by hand, or damaged); taken as it is")
 
     def holds_run(self, config: ExperimentConfig, schedule_end: ScheduleEnd = None) -> bool:
-        """Whether the run of this config has a checkpoint here. Another run raises BadInput."""
-        if self._newest_step() is None:
-            self._refuse_lost_checkpoints()
-            return False
-        self._refuse_another_run(config, schedule_end)
-        return True
-
-    def _refuse_lost_checkpoints(self) -> None:
-        """Raises BadInput if metrics.jsonl goes on after a checkpoint must have been complete, and none is there."""
+        """Whether the run of this config has a checkpoint here. Another run, or one without them, raises BadInput."""
+        if self._newest_step() is not None:
+            self._refuse_another_run(config, schedule_end)
+            return True
         last = max((line["step"] for line in read_metrics(self.metrics)), default=0)
         # A checkpoint is complete before the next one begins.
         if self.writes and self.config.is_file() and last > 2 * self.stored_config().train.checkpoint_every:
@@ -173,21 +168,31 @@ class RunFolder:
                 f"{self.path}: its checkpoints are gone, and metrics.jsonl goes to step {last:,}: put "
                 f"{self.checkpoints.name}/ back, or use another --workdir (or delete metrics.jsonl to start anew)"
             )
+        return False
 
     def record(self, config: ExperimentConfig, last_step: int | None = None) -> None:
         """Writes config.json and versions.json; another run raises BadInput. Only the first process writes."""
         addresses, step = list(configuration.addresses(config)), self._newest_step()
-        code = code_of(addresses)
         if step is not None or not self.writes:
             self._refuse_another_run(config)
         if not self.writes:
             return
         with explained(self.path):
-            self.code.keep(addresses, code, step or 0)
+            self.code.keep(addresses, code_of(addresses), step or 0)
             text = configuration.to_json(_with_absolute_paths(config)).encode()
-            now = {**installed_versions(), **numerics()}
-            versions = {**now, **self._earlier(step, now), LAST_STEP: last_step}
-            versions[INIT_FROM] = self.init_from if step is None else self.versions().get(INIT_FROM)
+            before, versions = self.versions() if step is not None else {}, {**installed_versions(), **numerics()}
+            # What made the steps so far, if it is not what makes the next ones.
+            made_by = {name: before[name] for name in MADE_BY if name in before}
+            changed = [
+                f"{name} {old} there, {versions.get(name)} here"
+                for name, old in made_by.items()
+                if old != versions.get(name)
+            ]
+            earlier = before.get(EARLIER, []) + ([{"until": step, **made_by}] if changed else [])
+            if changed:
+                tell(f"warning: {self.path}: {', '.join(changed)}: the run goes on, perhaps not bit for bit")
+            versions |= {EARLIER: earlier} if earlier else {}
+            versions |= {LAST_STEP: last_step, INIT_FROM: self.init_from if step is None else before.get(INIT_FROM)}
             versions[CONFIG_DIGEST] = hashlib.sha256(text).hexdigest()
             write_record(self._versions, versions)  # first: with config.json this is a run
             with write_atomically(self.config) as file:
@@ -226,18 +231,6 @@ class RunFolder:
                 f"{self.path}: was trained with other custom code: {'; '.join(changed)}. Restore it (a copy is in "
                 f"{self.code.path}), use another --workdir, or give --accept-changed-code, which reports will mention"
             )
-
-    def _earlier(self, step: int | None, now: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-        """What made the steps so far, if it is not what makes the next ones."""
-        before = self.versions()
-        if step is None or not before:
-            return {}
-        made_by = {name: before[name] for name in MADE_BY if name in before}
-        changed = [f"{name} {old} there, {now.get(name)} here" for name, old in made_by.items() if old != now.get(name)]
-        earlier = [*before.get(EARLIER, []), *([{"until": step, **made_by}] if changed else [])]
-        if changed:
-            tell(f"warning: {self.path}: {', '.join(changed)}: the run goes on, perhaps not bit for bit")
-        return {EARLIER: earlier} if earlier else {}
 
 
 def refuse_foreign(path: Path) -> None:

@@ -117,7 +117,14 @@ class Criterion(NamedTuple):
     @classmethod
     def of(cls, train: TrainConfig, decode: DecodeConfig, references: str = "") -> "Criterion":
         """The criterion of a config; `references` is a digest of the validation texts."""
-        return cls(train.best_metric, train.best_is, _measured(train.best_metric, decode, references))
+        metric, addresses = train.best_metric, {address.rpartition(":")[2]: address for address in decode.metrics}
+        if metric not in ("bleu", "exact_match", *addresses):
+            return cls(metric, train.best_is)
+        address = addresses.get(metric)
+        code = read_code(address).digest if address and Path(file_of(address)).is_file() else ""
+        how = {"references": references, "code": code, **{name: getattr(decode, name) for name in MEASURED_WITH}}
+        digest = hashlib.sha256(json.dumps(how, sort_keys=True).encode()).hexdigest()[:16]
+        return cls(metric, train.best_is, digest)
 
     @classmethod
     def noted(cls, notes: Mapping[str, Any]) -> "Criterion":
@@ -152,16 +159,6 @@ class Criterion(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.best_is} {self.metric}"
-
-
-def _measured(metric: str, decode: DecodeConfig, references: str) -> str:
-    addresses = {address.rpartition(":")[2]: address for address in decode.metrics}
-    if metric not in ("bleu", "exact_match", *addresses):
-        return ""
-    address = addresses.get(metric)
-    code = read_code(address).digest if address and Path(file_of(address)).is_file() else ""
-    how = {"references": references, "code": code, **{name: getattr(decode, name) for name in MEASURED_WITH}}
-    return hashlib.sha256(json.dumps(how, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def duration(seconds: float) -> str:

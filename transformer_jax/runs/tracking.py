@@ -88,9 +88,10 @@ class Tracking:
 
     def __init__(self, folder: Path, config: ExperimentConfig, labels: Labels):
         self._name, self._file = str(config.train.tracker), folder / FILE
-        self._record = _stored(folder)
-        is_resumed = self._record.get("tracker") == self._name
-        if not is_resumed:
+        self._record: dict[str, Any] = {}
+        with contextlib.suppress(OSError, BadInput):
+            self._record = read_record(self._file)
+        if not (is_resumed := self._record.get("tracker") == self._name):
             self._record = {"tracker": self._name, "id": uuid.uuid4().hex}
         options = [option for option in schema.options(ExperimentConfig) if option.has_effect(config)]
         run = TrackedRun(
@@ -108,41 +109,32 @@ class Tracking:
         except (Exception, SystemExit) as error:
             hint = "" if is_address(self._name) else "; `wandb login`, or WANDB_MODE=offline"
             raise BadInput(f"train.tracker = {self._name}: could not start: {error}{hint}") from error
-        with explained(self._file):
-            write_json(self._file, self._record)
+        self._write_record()
 
     def log(self, step: int, values: Mapping[str, Any]) -> None:
         """Reports the finite numbers among these values. Of the last step that was reported they may come again."""
         known = {name: x for name, x in values.items() if isinstance(x, (int, float)) and math.isfinite(x)}
-        if self._tracker is None or not known or step < self._record.get("step", 0):
-            return
-        with self._failing(f"at step {step:,}"):
-            self._tracker.log(step, known)
-        self._record["step"] = step
-        with explained(self._file):
-            write_json(self._file, self._record)
+        if known and step >= self._record.get("step", 0) and self._report(lambda tracker: tracker.log(step, known)):
+            self._record["step"] = step
+            self._write_record()
 
     def finish(self) -> None:
-        if self._tracker is not None:
-            with self._failing("at the end"):
-                self._tracker.finish()
+        self._report(lambda tracker: tracker.finish())
 
-    @contextlib.contextmanager
-    def _failing(self, when: str) -> Any:
+    def _report(self, act: Callable[[Tracker], None]) -> bool:
+        """Whether the tracker was told. After an error it is told nothing more."""
         try:
-            yield
+            if self._tracker is not None:
+                act(self._tracker)
         except (Exception, SystemExit) as error:
             self._tracker = None
-            failed = self._record["failed"] = f"{when} ({type(error).__name__}: {error})"
-            with contextlib.suppress(OSError):
-                write_json(self._file, self._record)
-            tell(f"warning: train.tracker = {self._name} failed {failed}; metrics.jsonl has everything")
+            problem = f"failed and is left out from here on ({type(error).__name__}: {error})"
+            tell(f"warning: train.tracker = {self._name} {problem}; metrics.jsonl has everything")
+        return self._tracker is not None
 
-
-def _stored(folder: Path) -> dict[str, Any]:
-    with contextlib.suppress(OSError, BadInput):
-        return read_record(folder / FILE)
-    return {}
+    def _write_record(self) -> None:
+        with explained(self._file):
+            write_json(self._file, self._record)
 
 
 def maker(name: str) -> Callable[[TrackedRun], Tracker]:

@@ -43,16 +43,16 @@ class Debugging(NamedTuple):
 @contextlib.contextmanager
 def traced(compiled: CompiledSteps, first: int, count: int, last_step: int, directory: Path) -> Iterator[None]:
     """Writes a trace of some steps for TensorBoard and Perfetto."""
-    last, step, trace = first + count - 1, compiled.train_step, contextlib.ExitStack()
-    number, is_traced = 0, False
+    last, step, number, trace = first + count - 1, compiled.train_step, 0, contextlib.ExitStack()
     if last > last_step:
         raise BadInput(f"--profile: this run ends at step {last_step:,}, before step {last:,}, the last traced")
 
     def traced_step(state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
-        nonlocal number, is_traced
-        number = number + 1 if number else int(state.step) + 1
+        nonlocal number
+        if number == 0 and (number := int(state.step)) >= first:
+            raise BadInput(f"--profile: step {first:,} is already made: this start begins after step {number:,}")
+        number += 1
         if number == first:
-            is_traced = True
             jax.block_until_ready(state)  # so that earlier work is not in the trace
             trace.enter_context(jax.profiler.trace(directory, create_perfetto_trace=True))
         with jax.profiler.StepTraceAnnotation("update", step_num=number):
@@ -66,10 +66,6 @@ def traced(compiled: CompiledSteps, first: int, count: int, last_step: int, dire
     compiled.train_step = traced_step
     with trace:  # ends the trace, too, of a run that is stopped half-way
         yield
-    if not is_traced:
-        tell(
-            f"warning: --profile: nothing is traced: step {first:,} is not among those of this start, up to {number:,}"
-        )
 
 
 def halt_at_nans(compiled: CompiledSteps) -> None:

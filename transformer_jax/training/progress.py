@@ -136,8 +136,7 @@ def header(
         "rate": f"{float(compiled.schedules[0](warm - 1)):.3g} after the warmup, at step {warm:,}",
         "devices": f"{mesh.devices.size} {', '.join(sorted({device.device_kind for device in mesh.devices.flat}))} as "
         + " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
-        + (f"; {processes().count} processes" if processes().count > 1 else "")
-        + ("; compiled without an optimization that this jaxlib has a bug in" if compiled.compiler_options else ""),
+        + (f"; {processes().count} processes" if processes().count > 1 else ""),
         "programs": f"{programs} for the shapes of batches to come, compiled side by side; the first is waited for",
         "peak": str(speed),
     }

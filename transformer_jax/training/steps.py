@@ -9,8 +9,8 @@ import dataclasses
 import functools
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from transformer_jax.config import ExperimentConfig, TrainConfig
 from transformer_jax.data.batching import training_batches
 from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.errors import BadInput
-from transformer_jax.processes.compilation import unfused, unfused_if_custom
+from transformer_jax.processes.compilation import unfused
 from transformer_jax.processes.hardware import cores
 from transformer_jax.schema import with_values
 from transformer_jax.update import sharding
@@ -112,22 +112,22 @@ class Program:
 
     def __init__(self, func: Any, *args: Any):
         self.func, self.args = func, args
-        self._executables: dict[Any, Future[jax.stages.Compiled]] = {}
+        self._ahead: dict[Any, Future[jax.stages.Compiled]] = {}
 
     def __call__(self, arguments: Any, batch: Any) -> Any:
-        ahead = self._executables.get(_shapes(batch))
-        func = self.func if ahead is None or ahead.cancelled() else ahead.result()
+        executable = self._ahead.get(_shapes(batch))
+        func = self.func if executable is None or executable.cancelled() else executable.result()
         return func(*self.args, arguments, batch)
 
     def compile_ahead(self, pool: Executor, arguments: Any, batch: Any) -> Future[jax.stages.Compiled]:
-        """The future executable for batches of this shape."""
+        """Lets a thread compile the executable for batches of this shape."""
 
         def compiled() -> jax.stages.Compiled:
             with self._tracing:
                 lowered = self.func.lower(*self.args, arguments, batch)
             return lowered.compile()
 
-        self._executables[_shapes(batch)] = executable = pool.submit(compiled)
+        self._ahead[_shapes(batch)] = executable = pool.submit(compiled)
         return executable
 
 
@@ -155,16 +155,14 @@ class CompiledSteps:
         self.abstract_state = abstract = TrainState.abstract(config, self.optimizer, mesh)
         of_one = jax.tree.map(lambda leaf: leaf.sharding, abstract)
         if self.is_vmapped:
-            self.compiler_options = unfused(mesh)
             of_all = jax.tree.map(lambda each: NamedSharding(mesh, PartitionSpec(None, *each.spec)), of_one)
             self.new_state, train_step, evaluate = _vmapped(configs, schedules, mesh, of_all)
         else:
-            self.compiler_options = unfused_if_custom(mesh, config.model, config.optimizer, config.train)
             of_all = of_one
             self.new_state = functools.partial(TrainState.create, config, self.optimizer, mesh, params, abstract)
             train_step = Program(make_train_step(config, self.optimizer, mesh, abstract), np.uint32(config.seed))
             evaluate = Program(make_eval_step(config, mesh))
-        self._programs, self._pool = (train_step, evaluate), ThreadPoolExecutor(COMPILING)
+        self._programs = train_step, evaluate
         self.train_step: Callable[[Any, Any], tuple[TrainState, StepMetrics]] = train_step  # debugging.py wraps it
         self.evaluate: Callable[[Any, Any], TokenSums] = evaluate
 
@@ -184,22 +182,15 @@ class CompiledSteps:
         self._join = jax.jit(lambda *each: jax.tree.map(lambda *leaves: jnp.stack(leaves), *each), out_shardings=of_all)
         self._zero_sums = jax.jit(zeros, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
-    def compile_ahead(self, batches: Sequence[tuple[bool, Any]]) -> list[Future[jax.stages.Compiled]]:
-        """Lets threads compile the programs for these batches, in this order, until `stop_compiling`.
-
-        Each batch is of the training (True), or of an evaluation.
-        """
+    def compile_ahead(
+        self, pool: Executor, batches: Iterable[Any], of_validation: Iterable[Any] = ()
+    ) -> list[Future[jax.stages.Compiled]]:
+        """Lets threads compile the programs for batches of these shapes, in this order."""
         (step, evaluate), states = self._programs, self._abstract_states
         return [
-            step.compile_ahead(self._pool, states, batch)
-            if is_training
-            else evaluate.compile_ahead(self._pool, states.params, batch)
-            for is_training, batch in batches
+            *(step.compile_ahead(pool, states, batch) for batch in batches),
+            *(evaluate.compile_ahead(pool, states.params, batch) for batch in of_validation),
         ]
-
-    def stop_compiling(self) -> None:
-        """Leaves the programs that no thread has begun to compile."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def join(self, states: Sequence[TrainState]) -> TrainState:
         """The states of all runs, from the state of each."""

@@ -12,7 +12,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import Criterion, Metrics, is_validation, read_metrics, validations_since_best
 from transformer_jax.schema import is_address
 from transformer_jax.training.progress import ProgressLine, Throughput, header
-from transformer_jax.training.steps import CompiledSteps, last_step
+from transformer_jax.training.steps import COMPILING, CompiledSteps, last_step
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums
 from transformer_jax.update.optimizer import ends_with_the_run, make_schedule
@@ -69,7 +69,7 @@ def train(
     configs: Sequence[ExperimentConfig],
     prepared: Prepared,
     folders: Sequence[RunFolder],
-    evaluators: Sequence[Evaluator] = (),
+    evaluator: Evaluator | None = None,
     params: Any = None,
     debugging: "Debugging | None" = None,
 ) -> list[Ending]:
@@ -77,7 +77,7 @@ def train(
 
     One new run may start from `params`. Several runs must be compatible (steps.py).
     """
-    setup = RunSetup(configs, prepared, has_evaluators=bool(evaluators))
+    setup = RunSetup(configs, prepared, is_evaluated=evaluator is not None)
     compiled = CompiledSteps(configs, setup.schedules, setup.mesh, params)
     runs = [
         Recorder(config, schedule, folder, setup, label=f"{folder.path}: " if folders[1:] else "")
@@ -89,16 +89,17 @@ def train(
             stack.enter_context(debugging.installed(compiled, setup.last_step, folders[0].profile))
         for run in runs:
             stack.enter_context(run.opened())
-        trainer = Trainer(setup, compiled, runs, evaluators, signals)
-        stack.callback(compiled.stop_compiling)
-        trainer.restore()
+        pool = ThreadPoolExecutor(COMPILING)
+        stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+        trainer = Trainer(setup, compiled, runs, evaluator, signals)
+        trainer.restore(pool)
         return trainer.train()
 
 
 class RunSetup:
     """All that is fixed before runs start: mesh, batches, validation data, last step, learning rates."""
 
-    def __init__(self, configs: Sequence[ExperimentConfig], prepared: Prepared, has_evaluators: bool):
+    def __init__(self, configs: Sequence[ExperimentConfig], prepared: Prepared, is_evaluated: bool):
         self.configs, config = configs, configs[0]
         self.mesh = sharding.make_mesh(config.mesh)
         self.share = sharding.batch_share(self.mesh)
@@ -114,11 +115,11 @@ class RunSetup:
         self.compilations = CompileWatch()
         self.last_step = self.last_step_of(config.train)
         self.most_tokens = max(shape.rows * max(shape.source, shape.target) for shape in self.batches.shapes)
-        if problems := list(self._problems(has_evaluators)):
+        if problems := list(self._problems(is_evaluated)):
             raise ConfigError(problems)
         self.schedules = [make_schedule(each.optimizer, each.model.base_d_model, self.last_step) for each in configs]
 
-    def _problems(self, has_evaluators: bool) -> Iterator[str]:
+    def _problems(self, is_evaluated: bool) -> Iterator[str]:
         """What would otherwise fail at the first batch or at the first validation, hours later."""
         model, train = self.configs[0].model, self.configs[0].train
         shapes = [*self.batches.shapes, *(self.validation.shapes if self.validation else ())]
@@ -130,7 +131,7 @@ class RunSetup:
             )
         if self.most_tokens * min(train.log_every, self.last_step) > MOST_COUNTED:
             yield f"train.log_every = {train.log_every:,}: has more than {MOST_COUNTED:,} tokens: lower it"
-        for name, measures in (("patience", has_evaluators), ("until_flat", False)):
+        for name, measures in (("patience", is_evaluated), ("until_flat", False)):
             if (limit := getattr(train, name)) is not None and self.validation is None and not measures:
                 yield f"train.{name} = {limit:g} needs validation data, and there is none"
         for optimizer in (config.optimizer for config in self.configs):
@@ -176,22 +177,21 @@ class Trainer:
         setup: RunSetup,
         compiled: CompiledSteps,
         runs: Sequence["Recorder"],
-        evaluators: Sequence[Evaluator],
+        evaluator: Evaluator | None,
         signals: StopSignals,
     ):
-        self.setup, self.compiled, self.runs, self.evaluators, self.signals = setup, compiled, runs, evaluators, signals
+        self.setup, self.compiled, self.runs, self.evaluator, self.signals = setup, compiled, runs, evaluator, signals
         self.train_config, self.step = setup.configs[0].train, 0
         self.saved_step: int | None = None  # of the last checkpoint
-        self._look_at = 0  # the step at which the time since the last save is looked at again
         devices, peak_flops = setup.mesh.devices.size, self.train_config.peak_flops
         self.speed = Throughput(setup.configs[0].model, setup.batches.statistics(), devices, peak_flops)
         self._metrics: collections.deque[StepMetrics] = collections.deque()  # of the last steps
-        self._compiling: Sequence[Future[Any]] = ()  # the programs that threads compile
+        self._compiling: Sequence[Future[Any]] = ()  # the programs that threads compile, until all are ready
         self.tokens, self._count_at = 0, 0  # target tokens at the last count, and the step of the next one
 
     # Restore.
 
-    def restore(self) -> None:
+    def restore(self, pool: Executor) -> None:
         """Continues from the newest step of which all runs have an undamaged checkpoint; or starts at step 0.
 
         With several processes the first chooses the step, and all must be able to read it before anything is moved.
@@ -217,8 +217,7 @@ class Trainer:
             run.resume(self.step, notes)
             if len(self.runs) > 1:
                 run.checkpoints.drop_after(self.step)
-        self.compile_ahead()
-        self.announce()
+        self.compile_ahead(pool)
         self.states = self.compiled.join([state for state, _ in restored]) if self.step else self.compiled.new_state()
 
     def _read(self, run: "Recorder", step: int) -> tuple[tuple[Any, dict[str, Any]], str]:
@@ -228,29 +227,22 @@ class Trainer:
         except DamagedCheckpoint as damage:
             return (None, {}), str(damage)
 
-    def compile_ahead(self) -> None:
-        """Starts to compile the programs that the steps and validations from here on need, the first first."""
-        setup, every = self.setup, self.train_config.eval_every
+    def compile_ahead(self, pool: Executor) -> None:
+        """Starts to compile the programs that are needed from here on, and prints what a log should begin with."""
+        setup = self.setup
         steps = setup.batches.first_of_each_shape(self.step, setup.last_step)
-        needed = [(step, True, setup.placed_batch(step)) for step in steps]
-        if setup.validation is not None:
-            before = every * (self.step // every + 1) - 1  # the last step before the next validation
-            numbers = setup.validation.first_of_each_shape()
-            needed += [(before, False, setup.placed_validation_batch(number)) for number in numbers]
-        needed.sort(key=lambda at_step: at_step[0])
-        self._compiling = self.compiled.compile_ahead([(is_training, batch) for _, is_training, batch in needed])
-
-    def announce(self) -> None:
-        """Prints what a log should begin with."""
-        if processes().is_first:
-            if len(self.runs) > 1:
-                tell(f"{'together':>11}: {len(self.runs)} runs")
-            setup, programs = self.setup, len(self._compiling)
-            tell(header(self.compiled, setup.batches, setup.left_out, setup.last_step, self.speed, programs))
-            if self.setup.validation is None:
-                tell("warning: there is no validation data: the loss on unseen sentences will not be known")
-            if self.step:
-                tell(f"resuming from the checkpoint of step {self.step:,}")
+        of_validation = setup.validation.first_of_each_shape() if setup.validation else []
+        batches = map(setup.placed_batch, steps), map(setup.placed_validation_batch, of_validation)
+        self._compiling = self.compiled.compile_ahead(pool, *batches)
+        if not processes().is_first:
+            return
+        if len(self.runs) > 1:
+            tell(f"{'together':>11}: {len(self.runs)} runs")
+        tell(header(self.compiled, setup.batches, setup.left_out, setup.last_step, self.speed, len(self._compiling)))
+        if setup.validation is None:
+            tell("warning: there is no validation data: the loss on unseen sentences will not be known")
+        if self.step:
+            tell(f"resuming from the checkpoint of step {self.step:,}")
 
     # The loop.
 
@@ -258,7 +250,7 @@ class Trainer:
         """Trains until the end."""
         train, first, last = self.train_config, self.step, self.setup.last_step
         self.progress = ProgressLine(first, last)
-        self._saved = (first, time.monotonic())
+        self._saved_at = time.monotonic()
         with contextlib.closing(self.progress.bar), Prefetcher(self.setup.placed_batch, first) as batches:
             if self.step and self.step % train.eval_every == 0:
                 self.validate()  # if a kill came between the checkpoint and its validation
@@ -279,28 +271,26 @@ class Trainer:
         """One step. Its program may not be ready yet, which may take minutes."""
         self.states, metrics = self.compiled.train_step(self.states, batch)
         self.step += 1
-        if self._compiling and all(program.done() for program in self._compiling):
-            programs = f"all {len(self._compiling)} programs of batches are ready"
-            self.runs[0].tell(f"step {self.step:>7,}  {programs}; {self.setup.compilations}")
-            self._compiling = []
         watchdog.advance()
         self._metrics.append(metrics)
 
     def check_metrics(self) -> None:
         """Reads the metrics of earlier steps, so that the host is never far ahead of the devices."""
         while len(self._metrics) > (0 if self.step == self.setup.last_step else STEPS_AHEAD):
-            step, losses = self.step - len(self._metrics) + 1, []
-            for run, metrics in zip(self.runs, self.compiled.fetch(self._metrics.popleft()), strict=True):
-                if metrics.bad_in_a_row >= self.train_config.max_bad_steps and not run.diverged:
+            step, metrics, losses = self.step - len(self._metrics) + 1, self._metrics.popleft(), []
+            fetched = self.compiled.fetch((metrics.loss, metrics.bad_in_a_row))
+            for number, (run, (loss, bad_in_a_row)) in enumerate(zip(self.runs, fetched, strict=True)):
+                if bad_in_a_row >= self.train_config.max_bad_steps and not run.diverged:
+                    rate = float(run.schedule(self.compiled.fetch(metrics.updates)[number]))
                     run.diverged = (
-                        f"the gradient was not finite in {metrics.bad_in_a_row} steps in a row, up to step {step:,} "
-                        f"(learning rate {float(run.schedule(metrics.updates)):.3g}): a lower "
-                        "optimizer.learning_rate, more warmup, or optimizer.clip_norm may help"
+                        f"the gradient was not finite in {bad_in_a_row} steps in a row, up to step {step:,} (learning "
+                        f"rate {rate:.3g}): a lower optimizer.learning_rate, more warmup, or optimizer.clip_norm may "
+                        "help"
                     )
                     if len(self.runs) > 1:
                         run.tell(run.diverged, "failed: ")
                 if not run.diverged:
-                    losses.append(float(metrics.loss))
+                    losses.append(float(loss))
             if losses:
                 self.progress.advance(float(np.mean(losses)))
 
@@ -330,6 +320,10 @@ class Trainer:
             for run, (sums, updates) in zip(self.runs, fetched, strict=True)
         ]
         self.progress.report(self.step, lines)
+        if self._compiling and all(program.done() for program in self._compiling):
+            programs = f"all {len(self._compiling)} programs of batches are ready"
+            self.runs[0].tell(f"step {self.step:>7,}  {programs}; {self.setup.compilations}")
+            self._compiling = []
 
     def save(self) -> None:
         """Starts to write a checkpoint of each run, once the last ones of all are complete: all have a common step."""
@@ -339,22 +333,14 @@ class Trainer:
             run.checkpoints.wait()
         for run, state in zip(self.runs, self.compiled.split(self.states), strict=True):
             run.save(self.step, state)
-        self.saved_step, self._saved = self.step, (self.step, time.monotonic())
+        self.saved_step, self._saved_at = self.step, time.monotonic()
 
     def is_late_for_a_checkpoint(self) -> bool:
-        """Whether train.checkpoint_minutes have passed since the last one, by the clock of process 0.
-
-        The processes agree only now and then: each time at about half of the steps that are left until then.
-        """
+        """Whether train.checkpoint_minutes have passed since the last one. Several processes ask where they log."""
         minutes = self.train_config.checkpoint_minutes
-        if minutes is None or self.step < self._look_at:
+        if minutes is None or (processes().count > 1 and self.step % self.train_config.log_every):
             return False
-        step, began = self._saved
-        passed = time.monotonic() - began
-        left, pace = 60 * minutes - passed, (self.step - step) / max(passed, 1e-3)  # in seconds; steps per second
-        is_late, steps = processes().broadcast([left <= 0, int(left * pace / 2)])
-        self._look_at = self.step + max(1, steps)
-        return bool(is_late)
+        return bool(processes().broadcast(time.monotonic() - self._saved_at >= 60 * minutes))
 
     def validate(self) -> bool:
         """Evaluates the runs on the validation data and with the evaluators, those that have not been at this step.
@@ -373,10 +359,9 @@ class Trainer:
         sums = self.setup.validation_sums(self.compiled.evaluate, params, is_stopped)
         of_runs = [None] * len(self.runs) if sums is None else self.compiled.fetch(sums)
         for number, run in pending.items():
-            translated: dict[str, float] = {}
-            for evaluator in self.evaluators:
-                if not is_stopped():
-                    translated |= evaluator(self.compiled.params_of(params, number))
+            translated: Mapping[str, float] = {}
+            if self.evaluator is not None and not is_stopped():
+                translated = self.evaluator(self.compiled.params_of(params, number))
             if is_stopped():
                 return False
             run.write_validation(self.step, of_runs[number], translated)
@@ -420,7 +405,6 @@ class Recorder:
         self.criterion = Criterion.of(config.train, config.decode, setup.references)
         self.validations: list[dict[str, Any]] = []  # their lines of metrics
         self.diverged = ""  # why the run has failed
-        self._has_warned = False
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
@@ -517,9 +501,6 @@ class Recorder:
             **speed.rates(int(sums.source_tokens), tokens, logged_updates),
         }
         self.metrics.write(step, line)
-        if not self._has_warned and (problem := self.divergence(step)):
-            self._has_warned = True
-            self.tell(problem, "warning: ")
         return line
 
     def divergence(self, step: int) -> str:
