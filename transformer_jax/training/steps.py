@@ -127,8 +127,10 @@ class Program:
                 lowered = self.func.lower(*self.args, arguments, batch)
             return lowered.compile()
 
-        self._ahead[_shapes(batch)] = executable = pool.submit(compiled)
-        return executable
+        shapes = _shapes(batch)
+        if shapes not in self._ahead or self._ahead[shapes].cancelled():
+            self._ahead[shapes] = pool.submit(compiled)
+        return self._ahead[shapes]
 
 
 def _shapes(batch: Any) -> Any:

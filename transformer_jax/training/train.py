@@ -503,16 +503,6 @@ class Recorder:
         self.metrics.write(step, line)
         return line
 
-    def divergence(self, step: int) -> str:
-        """A message if training has diverged: its perplexity is far above the number of classes, that of guessing."""
-        classes = self.config.model.target_vocab_size or self.config.model.vocab_size
-        if step <= self.config.optimizer.warmup_steps or self.perplexity <= classes**2:
-            return ""
-        return (
-            f"training has diverged: at step {step:,} its perplexity of {self.perplexity:.3g} is far worse than "
-            f"guessing's ({classes:,}); a lower optimizer.learning_rate or an optimizer.clip_norm may help"
-        )
-
     def write_validation(self, step: int, sums: TokenSums | None, translated: Mapping[str, float]) -> None:
         """Writes the validation of a step: sums over the validation data, and metrics of its translations."""
         values = dict(translated)
@@ -546,9 +536,19 @@ class Recorder:
     def end(self, step: int, ending: Ending) -> Ending:
         """Waits for the last checkpoint and says why the run ended, and how."""
         self.checkpoints.wait()
-        problem = self.diverged or (self.divergence(step) if ending.final else "")
-        if problem:
-            return Ending(problem, diverged=True)
+        classes = self.config.model.target_vocab_size or self.config.model.vocab_size
+        if (
+            not self.diverged
+            and ending.final
+            and self.perplexity > classes**2
+            and step > self.config.optimizer.warmup_steps
+        ):
+            self.diverged = (
+                f"training has diverged: at step {step:,} its perplexity of {self.perplexity:.3g} is far worse than "
+                f"guessing's ({classes:,}); a lower optimizer.learning_rate or an optimizer.clip_norm may help"
+            )
+        if self.diverged:
+            return Ending(self.diverged, diverged=True)
         then = "" if ending.final else "; the same command resumes the run"
         known = self.checkpoints.scores
         if ending.final and known:

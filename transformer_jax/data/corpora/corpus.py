@@ -13,6 +13,7 @@ from transformer_jax.config import DataConfig
 from transformer_jax.data.prepared import sha256
 
 Pair = tuple[str, str]
+Digest = Callable[[str], str]
 # What is known about a test example, such as {"category": "cp_recursion"}: results can be reported by group.
 Labels = dict[str, str]
 # A pair, perhaps with labels, or what is wrong with the text in its place.
@@ -68,7 +69,6 @@ class Corpus(ABC):
     splits: tuple[str, ...]  # train, and those of valid, test and others that the corpus has
     files: Collection[str] = ()  # the text files that the options name, whether or not they exist
     never_held_out: Collection[Pair] = ()  # training pairs that must not become validation pairs
-    sha256: Callable[[str], str] = staticmethod(sha256)  # the digest of a file, perhaps without reading it again
 
     @abstractmethod
     def __init__(self, config: DataConfig):
@@ -79,11 +79,11 @@ class Corpus(ABC):
         """The pairs of a split in order, at most `size` per chunk, so that no split need fit into memory."""
 
     @abstractmethod
-    def identity(self) -> dict[str, Any]:
-        """Plain facts that change when, and only when, the text does."""
+    def identity(self, sha256: Digest = sha256) -> dict[str, Any]:
+        """Plain facts that change when, and only when, the text does; `sha256` gives the digest of a file."""
 
     def sources(self) -> list[dict[str, Any]]:
-        """Where the text came from, for the manifest; complete when every split has been read."""
+        """Where the text came from, for the manifest; complete after `identity`, and when every split has been read."""
         return [self.identity()]
 
 
@@ -95,7 +95,7 @@ class CustomCorpus(Corpus):
         found = [split for split in ("valid", "test") if any(True for _ in self._read(split))]
         self.splits = ("train", *found)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self, sha256: Digest = sha256) -> dict[str, Any]:
         """The code that defines it, and the files that FILES names."""
         code = extension.read_code(self._function.address)
         checksums = {f"checksum of {name}": digest for name, digest in {code.main: code.source, **code.files}.items()}

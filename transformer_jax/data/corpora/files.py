@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.corpora.corpus import Chunk, Corpus, Entry
-from transformer_jax.data.prepared import CLUSTER
+from transformer_jax.data.corpora.corpus import Chunk, Corpus, Digest, Entry
+from transformer_jax.data.prepared import CLUSTER, sha256
 from transformer_jax.errors import BadInput, visible
 from transformer_jax.files.lines import Block, read_blocks, require_file
 from transformer_jax.files.remote import name_of
@@ -34,26 +34,24 @@ class TextCorpus(Corpus):
         self._files = split_files
         self.splits = tuple(split_files)
         self.files = {path for pairs in split_files.values() for pair in pairs for path in pair if path}
-        self._line_counts: dict[str, int] = {}
+        self._line_counts, self._checksums = dict[str, int](), dict[str, dict[str, Any]]()
 
     @abstractmethod
     def entry(self, split: str, path: str, line: str) -> Entry:
         """The pair in a line of a file with both sides."""
 
     def sources(self) -> list[dict[str, Any]]:
+        files = [(split, path) for split, pairs in self._files.items() for pair in pairs for path in pair if path]
         return [
-            {"split": split, "file": name_of(path), "lines": self._line_counts.get(path, 0), **self._checksums[path]}
-            for split, pairs in self._files.items()
-            for pair in pairs
-            for path in pair
-            if path
+            {"split": split, "file": name_of(path), "lines": self._line_counts.get(path, 0)}
+            | self._checksums.get(path, {})
+            for split, path in files
         ]
 
-    @functools.cached_property
-    def _checksums(self) -> dict[str, dict[str, Any]]:
+    def _read_checksums(self, sha256: Digest) -> None:
         for path in sorted(self.files):
             require_file(path)
-        return {path: {"sha256": self.sha256(path), "bytes": os.path.getsize(path)} for path in self.files}
+        self._checksums = {path: {"sha256": sha256(path), "bytes": os.path.getsize(path)} for path in self.files}
 
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:
         for source, target in self._files[split]:
@@ -90,7 +88,8 @@ class FileCorpus(TextCorpus):
                 files[split] = list(zip(sources, targets or [None] * len(sources), strict=True))
         super().__init__(files)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self, sha256: Digest = sha256) -> dict[str, Any]:
+        self._read_checksums(sha256)
         checksums = {
             split: [[self._checksums[path]["sha256"] for path in pair if path] for pair in pairs]
             for split, pairs in self._files.items()
@@ -131,7 +130,8 @@ class ColumnCorpus(TextCorpus):
     def example(self, split: str, *columns: str) -> Entry:
         """The pair, and in test splits the labels, of a line."""
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self, sha256: Digest = sha256) -> dict[str, Any]:
+        self._read_checksums(sha256)
         checksums = {
             f"checksum of {split}": self._checksums[path]["sha256"] for split, [(path, _)] in self._files.items()
         }
