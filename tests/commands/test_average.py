@@ -17,7 +17,6 @@ def test_the_chosen_checkpoints(flag, steps, monkeypatch, tmp_path):
         last_steps=lambda count: [7, 8, 9][-count:],
         best_steps=lambda count: [8, 7, 9][:count],
         average=averaged.append,
-        data=lambda step: None,
     )
     monkeypatch.setattr(export, "SavedWeights", lambda folder: weights)
     monkeypatch.setattr(export, "write_export", lambda *_, **__: None)

@@ -136,11 +136,11 @@ def test_data_that_was_prepared_anew_is_noticed(run, monkeypatch, capsys, noted)
 
     class Saved(SavedWeights):
         def __init__(self, folder):
-            self.config, self._checkpoints = config, types.SimpleNamespace(record=lambda step: record)
-            self._data = folder.data(config)
+            self.config, self._folder = config, folder
+            self._checkpoints = types.SimpleNamespace(record=lambda step: record, steps=[7])
 
-        def newest(self):
-            return 7, params
+        def _params(self, step):
+            return params
 
     monkeypatch.setattr("transformer_jax.translation.load.SavedWeights", Saved)
     assert read_weights(run).steps == [7]

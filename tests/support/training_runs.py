@@ -156,7 +156,7 @@ def weights(workdir: Path) -> dict[str, np.ndarray]:
     """The parameters of the newest checkpoint, by path."""
     from transformer_jax.runs.export import SavedWeights, flat
 
-    return flat(SavedWeights(RunFolder(workdir)).newest()[1])
+    return flat(SavedWeights(RunFolder(workdir)).newest().params)
 
 
 def errors(stderr: str) -> list[str]:

@@ -13,7 +13,7 @@ from transformer_jax import Transformer
 from transformer_jax.config import from_config_dict
 from transformer_jax.data.prepare import prepare
 from transformer_jax.experiment import with_vocabulary
-from transformer_jax.runs.export import write_export
+from transformer_jax.runs.export import Weights, write_export
 from transformer_jax.runs.folder import RunFolder
 
 WORDS = ("the", "a", "big", "small", "old", "red", "dog", "cat", "house", "tree", "sees", "likes", "near", "and")
@@ -51,7 +51,7 @@ def make_run(folder: Path, seed: int = 0, test_size: int = 13, **model) -> Path:
     params = jax.jit(Transformer(config.model).init)(jax.random.key(seed), tokens, tokens)["params"]
     # Logits of a new model are nearly equal, and rounding would decide; these are far apart.
     params = jax.tree.map(lambda leaf: 2.5 * leaf if leaf.ndim > 1 else leaf, params)
-    write_export(run.averaged, jax.device_get(params), [7], run)
+    write_export(run.averaged, Weights(config, jax.device_get(params), prepared.tokenizer_files, [7], run.code))
     return folder
 
 

@@ -36,6 +36,5 @@ def run(arguments: argparse.Namespace) -> None:
         chosen = weights.best_steps(arguments.best)
     else:
         chosen = arguments.steps
-    weights.data(chosen[-1])  # warns if the tokenizers may differ
-    write_export(folder.averaged, weights.average(chosen), chosen, folder, replace=True)
+    write_export(folder.averaged, weights.average(chosen), replace=True)
     print(f"{folder.averaged}: the average of steps {', '.join(map(str, chosen))}")

@@ -29,14 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from transformer_jax.data.tokenizer import load_tokenizer
     from transformer_jax.interop.marian import export_marian
-    from transformer_jax.runs.export import write_model
+    from transformer_jax.runs.export import write_export
     from transformer_jax.translation.load import read_weights
 
     output = Path(arguments.output)
     found = read_weights(arguments.workdir, arguments.weights, arguments.step)
     if arguments.format == "own":
-        files = {side: (path.name, path.read_bytes()) for side, path in found.tokenizers.items()}
-        write_model(output, found.config, found.params, files, found.steps, code=found.code)
+        write_export(output, found)
     else:
         tokenizers = {side: load_tokenizer(path) for side, path in found.tokenizers.items()}
         target = tokenizers.get("target", tokenizers["source"])

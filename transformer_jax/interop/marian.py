@@ -8,6 +8,7 @@ docs/marian.md says what is supported. Neither torch nor transformers is needed.
 
 import dataclasses
 import json
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from transformer_jax.files.atomic import write_atomically
 from transformer_jax.interop import marian_config, marian_vocabulary, marian_weights
 from transformer_jax.interop.marian_weights import WEIGHTS, Ids
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.runs.export import flat, new_folder, write_model
+from transformer_jax.runs.export import Weights, flat, new_folder, write_export
 from transformer_jax.translation.load import Run
 
 # Rows of the position table of a model whose positions have no limit.
@@ -73,11 +74,13 @@ def from_marian(directory: str | Path) -> Run:
 def import_marian(directory: Path, workdir: Path) -> Run:
     """Converts a Marian folder to an exported folder of this library."""
     run = from_marian(directory)
-    source, target = run.tokenizer.serialized(), run.target_tokenizer.serialized()
-    files = {"source": ("tokenizer.json", source)}
-    if target != source:
-        files["target"] = ("target_tokenizer.json", target)
-    write_model(workdir, run.config, run.params, files, [0])
+    with tempfile.TemporaryDirectory() as folder:
+        files = {"source": Path(folder) / "tokenizer.json"}
+        run.tokenizer.save(files["source"])
+        if run.target_tokenizer.serialized() != run.tokenizer.serialized():
+            files["target"] = Path(folder) / "target_tokenizer.json"
+            run.target_tokenizer.save(files["target"])
+        write_export(workdir, Weights(run.config, run.params, files, [0]))
     return run
 
 

@@ -32,28 +32,49 @@ from transformer_jax.update.sharding import make_mesh
 from transformer_jax.update.step import TrainState
 
 
+class Weights(NamedTuple):
+    """A set of parameters, with its config, tokenizers and custom code."""
+
+    config: ExperimentConfig
+    params: Any
+    tokenizers: dict[str, Path]  # the files, by side; only "source" if both sides share one
+    steps: list[int]
+    code: CodeSnapshots | None = None
+
+
 class SavedWeights:
-    """The parameters in a run's checkpoints, as numpy arrays."""
+    """The weights in a run's checkpoints, as numpy arrays."""
 
     def __init__(self, folder: RunFolder):
-        self.config, self._metrics = folder.load_config(), folder.metrics
-        self._data = folder.data(self.config)
+        self._folder, self.config = folder, folder.load_config()
         folder.warn_of_changed_config()
         if not folder.saved_steps():
             raise BadInput(f"{folder.path}: has no checkpoints yet; transformer-jax train makes them")
         self._checkpoints = Checkpoints(folder.checkpoints, read_only=True)
         self._wanted = _abstract(self.config)
 
-    def newest(self) -> tuple[int, Any]:
-        """The step and the parameters of the newest checkpoint that is not damaged."""
+    def newest(self) -> Weights:
+        """Those of the newest checkpoint that is not damaged."""
         for step in reversed(self._checkpoints.steps):
             try:
-                return step, self._params(step)
+                return self._weights([step], self._params(step))
             except DamagedCheckpoint as problem:
                 tell(f"warning: the checkpoint of step {step} is damaged ({problem}); looking for an earlier one")
         raise BadInput(f"{self._checkpoints.directory}: every checkpoint is damaged")
 
-    def of_step(self, step: int) -> Any:
+    def of_step(self, step: int) -> Weights:
+        """Those of one checkpoint."""
+        return self._weights([step], self._undamaged(step))
+
+    def average(self, steps: Sequence[int]) -> Weights:
+        """The mean of several checkpoints (section 6.1), summed in float64."""
+        total: Any = None
+        for step in steps:
+            params = jax.tree.map(lambda leaf: leaf.astype(np.float64), self._undamaged(step))
+            total = params if total is None else jax.tree.map(np.add, total, params)
+        return self._weights(steps, jax.tree.map(lambda leaf: (leaf / len(steps)).astype(np.float32), total))
+
+    def _undamaged(self, step: int) -> Any:
         if step not in self._checkpoints.steps:
             known = ", ".join(map(str, self._checkpoints.steps))
             raise BadInput(f"{self._checkpoints.directory}: has no checkpoint of step {step}; there are: {known}")
@@ -68,6 +89,17 @@ class SavedWeights:
         state, _ = self._checkpoints.restore(step, self._wanted)
         return jax.device_get(state.params)
 
+    def _weights(self, steps: Sequence[int], params: Any) -> Weights:
+        """The weights, with a warning where the run's data is not what the last checkpoint was trained on."""
+        prepared = Prepared.open(self._folder.data(self.config))
+        with contextlib.suppress(DamagedCheckpoint):
+            if self._checkpoints.record(steps[-1])["notes"]["data"] != prepared.fingerprint:
+                tell(
+                    f"warning: {prepared.directory} is not the data that the checkpoint of step {steps[-1]} was "
+                    "trained on: if its tokenizer is another one, translations and scores are meaningless"
+                )
+        return Weights(self.config, params, prepared.tokenizer_files, list(steps), self._folder.code)
+
     @property
     def regular_steps(self) -> list[int]:
         """All but those where the run was stopped between the others and resumed."""
@@ -81,7 +113,7 @@ class SavedWeights:
         """The steps of the highest validation scores by train.best_metric, best first; of equal scores the earlier."""
         steps = self._checkpoints.steps
         criterion = Criterion.noted(self._checkpoints.record(steps[-1])["notes"])
-        scores = criterion.scores(read_metrics(self._metrics), steps[-1])
+        scores = criterion.scores(read_metrics(self._folder.metrics), steps[-1])
         known = {step: score for step in steps if (score := scores.get(step)) is not None}
         return self._enough(sorted(known, key=lambda step: (-known[step], step)), count)[:count]
 
@@ -93,63 +125,26 @@ class SavedWeights:
             )
         return steps
 
-    def data(self, step: int) -> Prepared:
-        """The run's prepared data, with a warning where it is not what the checkpoint was trained on."""
-        prepared = Prepared.open(self._data)
-        with contextlib.suppress(DamagedCheckpoint):
-            if self._checkpoints.record(step)["notes"]["data"] != prepared.fingerprint:
-                tell(
-                    f"warning: {prepared.directory} is not the data that the checkpoint of step {step} was trained on: "
-                    "if its tokenizer is another one, translations and scores are meaningless"
-                )
-        return prepared
 
-    def average(self, steps: Sequence[int]) -> Any:
-        """The mean of the parameters of several checkpoints (section 6.1), summed in float64."""
-        total: Any = None
-        for step in steps:
-            params = jax.tree.map(lambda leaf: leaf.astype(np.float64), self.of_step(step))
-            total = params if total is None else jax.tree.map(np.add, total, params)
-        return jax.tree.map(lambda leaf: (leaf / len(steps)).astype(np.float32), total)
-
-
-def write_export(directory: Path, params: Any, steps: Sequence[int], folder: RunFolder, replace: bool = False) -> None:
-    """Writes an exported folder of a run's weights."""
-    config = folder.load_config()
-    prepared = Prepared.open(folder.data(config))
-    tokenizers = {side: (path.name, path.read_bytes()) for side, path in prepared.tokenizer_files.items()}
-    write_model(directory, config, params, tokenizers, steps, replace, folder.code)
-
-
-def write_model(
-    directory: Path,
-    config: ExperimentConfig,
-    params: Any,
-    tokenizers: dict[str, tuple[str, bytes]],
-    steps: Sequence[int] = (),
-    replace: bool = False,
-    code: CodeSnapshots | None = None,
-) -> None:
-    """Writes an exported folder, completely or not at all.
-
-    `tokenizers` has the name and content of the file of each side; `code` is copied into the folder.
-    """
+def write_export(directory: Path, weights: Weights, replace: bool = False) -> None:
+    """Writes an exported folder, completely or not at all."""
     from safetensors.numpy import save
 
     # safetensors would write an array that is not contiguous transposed, without an error.
-    arrays = {name: np.ascontiguousarray(array) for name, array in flat(params).items()}
-    files = {WEIGHTS: save(arrays), "config.json": configuration.to_json(config).encode(), **dict(tokenizers.values())}
+    arrays = {name: np.ascontiguousarray(array) for name, array in flat(weights.params).items()}
+    files = {WEIGHTS: save(arrays), "config.json": configuration.to_json(weights.config).encode()}
+    files |= {path.name: path.read_bytes() for path in weights.tokenizers.values()}
     origin = {
-        "steps": list(steps),
-        "tokenizers": {side: name for side, (name, _) in tokenizers.items()},
+        "steps": weights.steps,
+        "tokenizers": {side: path.name for side, path in weights.tokenizers.items()},
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
     with new_folder(directory, replace) as unfinished:
         for name, data in files.items():
             with write_atomically(unfinished / name) as file:
                 file.write(data)
-        if code is not None and code.path.is_dir():
-            shutil.copytree(code.path, unfinished / code.path.name)
+        if weights.code is not None and weights.code.path.is_dir():
+            shutil.copytree(weights.code.path, unfinished / weights.code.path.name)
         write_record(unfinished / ORIGIN, origin)
 
 
@@ -167,16 +162,6 @@ def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
             unfinished.rename(directory)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-
-
-class Weights(NamedTuple):
-    """A set of parameters, with its config, tokenizers and custom code."""
-
-    config: ExperimentConfig
-    params: Any
-    tokenizers: dict[str, Path]  # the files, by side; only "source" if both sides share one
-    steps: list[int]
-    code: CodeSnapshots
 
 
 def read_export(directory: Path) -> Weights:

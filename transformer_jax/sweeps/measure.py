@@ -37,7 +37,7 @@ def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: Compi
     if weights == "averaged":
         saved = SavedWeights(run.folder)
         steps = saved.regular_steps[-saved.config.train.keep_latest :]
-        write_export(run.folder.averaged, saved.average(steps), steps, run.folder, replace=True)
+        write_export(run.folder.averaged, saved.average(steps), replace=True)
     model = load_run(run.path, weights)
     config = run.folder.load_config()  # with the actual sizes of the vocabularies
     test_sets = {split: split_of(run.path, config, split) for split in run.tests}

@@ -145,8 +145,5 @@ def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | No
         return read_export(place)
     saved = SavedWeights(folder)
     if at_step is None and weights == "latest":
-        step, params = saved.newest()
-    else:
-        step = saved.best_steps(1)[0] if at_step is None else at_step
-        params = saved.of_step(step)
-    return Weights(saved.config, params, saved.data(step).tokenizer_files, [step], folder.code)
+        return saved.newest()
+    return saved.of_step(saved.best_steps(1)[0] if at_step is None else at_step)
