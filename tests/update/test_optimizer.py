@@ -18,7 +18,7 @@ from transformer_jax import ModelConfig, Transformer
 from transformer_jax.config import ADAM_FAMILY, OptimizerConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.model.transformer import abstract_params
-from transformer_jax.runs.checkpoint import Checkpoints, digests
+from transformer_jax.runs.checkpoint import digests
 from transformer_jax.update.optimizer import (
     HIDDEN,
     inverse_sqrt_schedule,
@@ -266,19 +266,6 @@ def test_hidden_matrices_are_the_kernels_of_the_stacks(positions):
     assert all(len(shapes[path]) == 2 for path in hidden)
     others = {path.rpartition("/")[2] for path in shapes if path not in hidden}
     assert "kernel" not in others and "table" in others
-
-
-def test_a_boolean_in_the_state_is_saved_and_resumed(tmp_path):
-    optimizer = optax.apply_if_finite(optax.sgd(0.1), 3)
-    state = optimizer.update(jax.tree.map(lambda leaf: leaf * jnp.nan, GRADIENTS), optimizer.init(PARAMS))[1]
-    assert state.last_finite.dtype == bool and not state.last_finite
-    with Checkpoints(tmp_path) as checkpoints:
-        checkpoints.save(1, state, {})
-        checkpoints.wait()
-        abstract = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), state
-        )
-        jax.tree.map(np.testing.assert_array_equal, checkpoints.restore(1, abstract)[0], state)
 
 
 # muP against the rules of Yang et al. (2022), table 8.

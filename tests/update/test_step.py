@@ -128,19 +128,6 @@ def test_an_update_that_is_not_finite_is_left_out_and_counted():
     assert int(run.train(batches(1), run.new().replace(bad_in_a_row=state.bad_in_a_row)).bad_in_a_row) == 0
 
 
-@pytest.mark.drill
-def test_bfloat16_trains_with_float32_parameters():
-    """In short: test_precision.py in tests/model."""
-    run = trainer(model__dtype="bfloat16", train__steps=100)
-    state, losses = run.new(), []
-    for _ in range(30):
-        state = run.train(batches(1), state)
-        losses.append(float(run.metrics.loss))
-    assert losses[-1] < losses[0] - 0.5
-    assert {leaf.dtype for leaf in jax.tree.leaves(state.params)} == {jnp.dtype("float32")}
-    assert {leaf.dtype for leaf in jax.tree.leaves(state.optimizer) if leaf.ndim} == {jnp.dtype("float32")}
-
-
 def test_evaluation_is_the_loss_of_training_without_dropout_and_z_loss():
     dropped, run, batch = trainer(**DROPOUT_IN_PARTS), trainer(), batches(1)[0]
     config = experiment(**DROPOUT_IN_PARTS, train__z_loss=0.1)
