@@ -1,5 +1,6 @@
 """Prepare: text to arrays once; the same bytes however it got there; reused, refused, held out, cleaned, counted."""
 
+import dataclasses
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -183,7 +184,8 @@ def test_a_second_start_reads_again_only_files_with_another_size_or_time(tmp_pat
     read, config = [], experiment(tmp_path)
     prepare(config, tmp_path / "data").verify()
     monkeypatch.setattr(prepared_module, "sha256", lambda path: read.append(Path(path).name) or sha256(path))
-    prepare(experiment(tmp_path, tokens_per_batch=7, max_length=9, order_seed=5), tmp_path / "data").verify()
+    other = dataclasses.replace(config.data, tokens_per_batch=7, max_length=9, order_seed=5)
+    prepare(dataclasses.replace(config, data=other), tmp_path / "data").verify()
     assert read == []
     for path in (config.data.source[0], tmp_path / "data/train.source.tokens"):
         os.utime(path, (1, 1))
