@@ -9,11 +9,20 @@ import pytest
 from transformer_jax.cli import main
 
 LINES = [f"sentence number {i} of the text".encode() for i in range(300)]
+CONFIG = """
+from transformer_jax.config import default_config
+
+def get_config():
+    config = default_config()
+    config.data.tokenizer = "words"
+    return config
+"""
 
 
 @pytest.fixture
 def bench(tmp_path):
-    """A good pair of files; tests spoil one of them."""
+    """A config and a good pair of files; tests spoil one of them."""
+    (tmp_path / "config.py").write_text(CONFIG)
     for name in ("a.en", "a.de"):
         write(tmp_path / name, LINES)
     return tmp_path
@@ -30,8 +39,7 @@ def spoiled(line: bytes) -> list[bytes]:
 
 def prepare(bench: Path, *options: str, source: str = "a.en", target: str = "a.de", workdir: str = "run") -> int:
     texts = [f"--config.data.{side}={bench / name}" for side, name in (("source", source), ("target", target)) if name]
-    flags = [f"--workdir={bench / workdir}", "--config.data.tokenizer=words", *texts, *options]
-    return main(["prepare", "--config=preset:base", *flags])
+    return main(["prepare", f"--config={bench / 'config.py'}", f"--workdir={bench / workdir}", *texts, *options])
 
 
 def refused(bench: Path, capfd, *needles: str, options=(), **how) -> None:

@@ -7,10 +7,11 @@ import hashlib
 import pytest
 
 from transformer_jax.config import TASKS
+from transformer_jax.data.corpora import tasks
 from transformer_jax.data.corpora.tasks import generate, splits, symbols
 from transformer_jax.errors import BadInput
 
-SMALL = {"train": 400, "valid": 60, "test": 60, "test_long": 10, "test_compositional": 40}
+SMALL = {"train": 150, "valid": 40, "test": 40, "test_long": 5, "test_compositional": 15}
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -77,6 +78,7 @@ def test_sort_orders_symbols_of_several_letters_by_their_place_in_the_alphabet()
         ("copy", "train", {"size": 1000, "alphabet": 10, "min_length": 1, "max_length": 3}, "[0-9]{3} distinct"),
     ],
 )
-def test_bad_arguments(task: str, split: str, options: dict[str, int], message: str) -> None:
+def test_bad_arguments(task: str, split: str, options: dict[str, int], message: str, monkeypatch) -> None:
+    monkeypatch.setattr(tasks, "_PATIENCE", 2_000)
     with pytest.raises(BadInput, match=message):
         generate(task, split, **{"size": 5, **options})

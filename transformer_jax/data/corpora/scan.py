@@ -7,6 +7,7 @@ longer outputs, to a primitive that it knows only alone, to a template that it k
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Iterator
@@ -71,7 +72,8 @@ class ScanCorpus(Corpus):
             yield Chunk(pairs[start : start + size], f"scan/{self._split}/{split}", start + 1)
 
 
-def commands() -> list[Pair]:
+@functools.cache
+def commands() -> tuple[Pair, ...]:
     """Every command of the language with its actions, in a fixed order."""
     simple = {
         f"{phrase}{suffix}": actions * times
@@ -83,13 +85,13 @@ def commands() -> list[Pair]:
         for right, right_actions in simple.items():
             meanings[f"{left} and {right}"] = left_actions + right_actions
             meanings[f"{left} after {right}"] = right_actions + left_actions
-    return [(command, " ".join(actions)) for command, actions in meanings.items()]
+    return tuple((command, " ".join(actions)) for command, actions in meanings.items())
 
 
 def parts(split: str, *, cutoff: int = 22) -> tuple[list[Pair], list[Pair]]:
     """The training and the test pairs of a split. `cutoff` is the number of actions of its longest training pairs if
     it is `length`."""
-    pairs = commands()
+    pairs = [*commands()]
     if split == "simple":
         ranked = sorted(pairs, key=lambda pair: hashlib.blake2b(pair[0].encode()).digest())
         held_out = {command for command, _ in ranked[: len(ranked) // 5]}
@@ -104,6 +106,7 @@ def parts(split: str, *, cutoff: int = 22) -> tuple[list[Pair], list[Pair]]:
     return train + copies, [pair for pair in pairs if pair[0] in held_out and pair[0] != alone]
 
 
+@functools.cache
 def _phrases_of(command: str) -> set[str]:
     """The one or two verb phrases of a command."""
     return {re.sub(" (twice|thrice)$", "", half) for half in re.split(" and | after ", command)}
