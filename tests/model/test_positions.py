@@ -1,6 +1,5 @@
 """The functions of position encodings number by number, and every encoding against its paper, written again naively."""
 
-import functools
 import math
 
 import jax
@@ -8,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.small_models import applied, assert_close, every_encoding, small
+from tests.support.small_models import applied, small
 from transformer_jax import alibi_bias, alibi_slopes, apply_rotary, relative_buckets, sinusoidal_positions
 from transformer_jax.model.positions import ENCODINGS
 
@@ -131,22 +130,6 @@ def test_t5_bias_is_the_table_at_the_bucket(causal):
     bias = applied(kind, {"params": {"table": table}}, drawn(1, LENGTH, HEADS, D_K), COUNTED, COUNTED, method="bias")
     for t, s, h in [(0, 0, 0), (3, 5, 1), (19, 0, 0), (0, 19, 1)]:
         assert bias[0, h, t, s] == table[relative_buckets(jnp.int32(s - t), causal=causal), h]
-
-
-@every_encoding
-def test_a_row_of_positions_may_serve_every_sentence_or_each_have_its_own(positions):
-    kind = encoding_of(positions, max_length=LENGTH)
-    own = jnp.repeat(COUNTED, 2, axis=0)
-    x, q = drawn(2, LENGTH, 8), drawn(2, LENGTH, HEADS, D_K)
-
-    def all_of(kind, places):
-        """What a kind may do before the weights are known."""
-        return kind.embed(x, places), kind.rotate(q, places), kind.bias(q, places, places), kind.content_queries(q)
-
-    variables = jax.jit(functools.partial(kind.init, method=all_of))(jax.random.key(0), COUNTED)
-    for shared, each in zip(*(applied(kind, variables, p, method=all_of) for p in (COUNTED, own)), strict=True):
-        if shared is not None:
-            assert_close(jnp.broadcast_to(shared, each.shape), each)
 
 
 def test_sinusoids_may_be_scaled_down_and_in_another_order():

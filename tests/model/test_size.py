@@ -42,14 +42,6 @@ def test_base_has_the_parameters_of_table_3():
     }
 
 
-def test_a_gated_layer_of_two_thirds_has_the_weights_of_one_without_a_gate():
-    plain, gated = (
-        sum(parameter_counts(ModelConfig.base(d_ff=3072, ffn_bias=False, **changes)).values())
-        for changes in ({}, {"activation": "swiglu", "gated_width": "two_thirds"})
-    )
-    assert plain == gated
-
-
 SIZE = {"num_encoder_layers": 1, "num_decoder_layers": 2, "d_model": 128, "d_ff": 512, "num_heads": 4, "d_k": 48}
 
 

@@ -1,7 +1,5 @@
 """Beam search: against every target there is, stopping early, and the cache."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +9,6 @@ from tests.support.searches import (
     BATCH,
     BOS,
     EOS,
-    IDS,
     LENGTH,
     NODES,
     PAD,
@@ -135,19 +132,6 @@ def test_a_beam_of_one_is_greedy_search():
 # Sentences do not know each other.
 
 
-@pytest.mark.parametrize("search", [greedy, lambda tables: beam(tables, n_best=4)])
-def test_batch_companions_change_nothing(search):
-    tables, others = tables_of(11, 16), tables_of(12, 16, scale=5.0)
-    order = np.random.default_rng(0).permutation(16)
-    alone = search(tables)
-    mixed = search(np.where((np.arange(16) < 8)[:, None, None], tables, others)[order])
-    for row, sentence in enumerate(order):
-        if sentence < 8:
-            assert_same(
-                *(jax.tree.map(lambda leaf, i=i: leaf[i], found) for found, i in ((alone, sentence), (mixed, row)))
-            )
-
-
 # The cache.
 
 
@@ -167,37 +151,3 @@ def test_gathering_moves_the_rows_where_they_are_said_to_be():
     repeated = jax.jit(lambda: repeat_beams(two, 3, {"rows": 0, "layers": 1}))()
     np.testing.assert_array_equal(repeated["rows"][:, 0], [0, 0, 0, 1, 1, 1])
     np.testing.assert_array_equal(repeated["layers"][0], [0, 0, 0, 1, 1, 1])
-
-
-def layered_step(tokens_R, cache):
-    """Histories of the rows in another layout, a constant that has as many layers as there are rows, a counter."""
-    logits_RV, rows = step(tokens_R, {"table_BNV": cache["table_BNV"], "node_R": cache["node_L1R"][0, 0]})
-    node_L1R = jnp.broadcast_to(rows["node_R"], cache["node_L1R"].shape)
-    return logits_RV + cache["scale_L"][0], cache | {"node_L1R": node_L1R, "filled": cache["filled"] + 1}
-
-
-@pytest.mark.parametrize("layers", [8, 2])  # as many as rows, and as sentences
-def test_a_cache_is_reordered_where_its_rows_are_said_to_be(layers):
-    tables = tables_of(0, 2)
-    cache = {"table_BNV": start(tables)["table_BNV"], "node_L1R": jnp.zeros((layers, 1, 8), jnp.int32)}
-    cache |= {"scale_L": jnp.arange(float(layers)), "filled": jnp.int32(0)}
-    axes = {"table_BNV": None, "node_L1R": -1, "scale_L": None, "filled": None}
-    options = {"batch_size": 2, "n_best": 4, "max_length": LENGTH, **IDS}
-    search = functools.partial(searched, beam_search, layered_step, cache, **options)
-    found = jax.jit(lambda: search(reorder=functools.partial(gather_beams, axes=axes)))()
-    assert_same(found, beam(tables, n_best=4))
-    with pytest.raises(ValueError, match="axes"):
-        search(reorder=gather_beams)  # the table has sentences first
-
-
-def test_logits_stay_rows_as_the_model_makes_them():
-    """As [B, K, V] they have another layout on TPUs, where each step would copy all of them, twice."""
-    width = 10 * VOCABULARY
-
-    def wide(tokens_R, cache):
-        logits_RV, cache = step(tokens_R, cache)
-        return jnp.tile(logits_RV, (1, 10)), cache
-
-    options = {"batch_size": BATCH, "beam_size": 2, "max_length": 5}
-    program = str(jax.make_jaxpr(lambda cache: searched(beam_search, wide, cache, **options))(start(tables_of(0), 2)))
-    assert f"f32[{2 * BATCH},{width}]" in program and f"f32[{BATCH},2,{width}]" not in program
