@@ -148,10 +148,7 @@ class Sinusoidal(Positions):
         return cls(config.sinusoids, config.base_d_model**-0.5 if config.scale_positions else 1.0)
 
     def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        vectors = sinusoid(positions_BT, x_BTD.shape[-1], self.order)
-        if self.scale != 1:
-            vectors = vectors * self.scale
-        return x_BTD + vectors.astype(x_BTD.dtype)
+        return x_BTD + (self.scale * sinusoid(positions_BT, x_BTD.shape[-1], self.order)).astype(x_BTD.dtype)
 
 
 class Learned(Positions):

@@ -118,13 +118,12 @@ class _Stack(nn.Module):
         if limit is not None and length > limit:
             raise ValueError(f"positions end at {limit}, not {length}: raise model.max_length, or use other positions")
 
-    def pre(self, x_BTD: jax.Array, context: Context, start: Any = None) -> tuple[jax.Array, Context]:
-        """Embeddings with positions and dropout on the sum; and the positions, by default counted from `start`."""
+    def pre(self, x_BTD: jax.Array, context: Context, filled: Any = 0) -> tuple[jax.Array, Context]:
+        """Embeddings with positions and dropout on the sum; and the positions, by default counted from `filled`."""
+        length = x_BTD.shape[-2]
         if context.positions_BT is None:
-            if start is None:
-                self.check_length(x_BTD.shape[-2])
-            positions_BT = (0 if start is None else start) + jnp.arange(x_BTD.shape[-2])[None]
-            context = context.replace(positions_BT=positions_BT)
+            self.check_length(length)
+            context = context.replace(positions_BT=filled + jnp.arange(length)[None])
         check_shapes(x_BTD=x_BTD, positions_BT=context.positions_BT)
         x_BTD = self.drop(self.positions[0].embed(x_BTD, context.positions_BT), context.deterministic)
         return checkpoint_name(x_BTD, RESIDUAL), context
@@ -171,7 +170,7 @@ class Decoder(_Stack):
     ) -> tuple[jax.Array, DecoderCache | None]:
         """The last layer's output, and the caches of all layers (None without a cache), as in `DecoderLayer`."""
         # A custom layer's cache need not count its slots where positions are given.
-        filled = None if cache is None or context.positions_BT is not None else cache[0]["self"]["filled"]
+        filled = 0 if cache is None or context.positions_BT is not None else cache[0]["self"]["filled"]
         x_BTD, context = self.pre(x_BTD, context, filled)
         caches = []
         for i, (layer, encoding) in enumerate(self.in_order()):

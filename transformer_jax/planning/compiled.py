@@ -6,6 +6,7 @@ Compiled, not measured: times are the data sheet's, for the work that the compil
 import collections
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ from transformer_jax.update.optimizer import make_schedule
 
 # Tokens of the sentences that programs are compiled for: attention's share grows with the length.
 LENGTH = 32
-ATTENTION = ("cudnn$fmha", "splash", "flash", "mosaic")
+ATTENTION = re.compile(r"cudnn\$fmha|splash|flash|mosaic")
 
 
 class CompiledMemory(NamedTuple):
@@ -126,15 +127,6 @@ def microseconds_per_token(config: ExperimentConfig, target: Target, batches: Ba
     return 1e6 * seconds * updates / batches.target_tokens
 
 
-def amount(size: float) -> str:
-    """A number of bytes in readable units."""
-    for unit in ("bytes", "kB", "MB"):
-        if size < 999.5:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:,.3g} GB"
-
-
 def examine(compiled: Compiled, target: Target, model: ModelConfig) -> dict[str, Any]:
     """What a program that was compiled for the target needs on each device, as `inspect --json` prints it."""
     program = Program(str(compiled.program.as_text()))
@@ -166,34 +158,35 @@ def examine(compiled: Compiled, target: Target, model: ModelConfig) -> dict[str,
             for (kind, axes, in_loop), ones in alike.items()
         ],
         # Without any, attention is ordinary products.
-        "attention_kernels": {
-            name: count for name, count in program.kernels().items() if any(word in name for word in ATTENTION)
-        },
+        "attention_kernels": {name: count for name, count in program.kernels().items() if ATTENTION.search(name)},
     }
 
 
 def in_words(report: Mapping[str, Any]) -> str:
     """The report of `examine` as `inspect` prints it."""
-    needed = CompiledMemory(**report["memory"])
-    room = f"{amount(needed.peak)} of {amount(report['capacity'])}" if report["capacity"] else amount(needed.peak)
-    fits = ": it does not fit" if report["capacity"] and needed.peak > report["capacity"] else ""
-    products = "not counted for a search"
-    if report["flops"] is not None:
-        products = f"{report['flops'] / 1e12:.4g} TFLOP of matrix products"
+    needed, capacity = CompiledMemory(**report["memory"]), report["capacity"]
+    fits = ", which it exceeds" if capacity and needed.peak > capacity else ""
+    room = f" of {capacity / 1e9:.3g} GB{fits}" if capacity else ""
+    products = (
+        "not counted for a search"
+        if report["flops"] is None
+        else f"{report['flops'] / 1e12:.4g} TFLOP of matrix products"
+    )
     if report["flops_ms"] is not None:
         products += f", {report['flops_ms']:.3g} ms at the peak of {report['flops_type']}"
     if report["custom_parts"]:
         products += f" (counted with the built-in {', '.join(report['custom_parts'])})"
-    kernels = ", ".join(f"{count} x {name}" for name, count in report["attention_kernels"].items())
+    kernels = [f"{count} x {name}" for name, count in report["attention_kernels"].items()]
     lines = [
         f"Compiled, not run, for {report['target']}: {report['devices']} x {report['device']}, "
         f"{' x '.join(f'{axis} {size}' for axis, size in report['mesh'].items())}. On each device:",
-        f"  memory       {room}{fits}: {amount(needed.state)} of state and batch, {amount(needed.temporary)} temporary",
+        f"  memory       {needed.peak / 1e9:.3g} GB{room}: {needed.state / 1e9:.3g} GB of state and batch, "
+        f"{needed.temporary / 1e9:.3g} GB temporary",
         f"  arithmetic   {products}",
-        f"  attention    {kernels or 'plain matrix products'}",
+        f"  attention    {', '.join(kernels) or 'plain matrix products'}",
     ]
     for one in report["collectives"]:
         where = f"{' in a loop' if one['in_loop'] else ''} over {' and '.join(one['axes'])}"
         how = f"{one['asynchronous']} asynchronous" if one["asynchronous"] else "synchronous"
-        lines.append(f"  collectives  {one['count']} x {one['kind']}{where}: {amount(one['sent'])}, {how}")
+        lines.append(f"  collectives  {one['count']} x {one['kind']}{where}: {one['sent'] / 1e9:.3g} GB, {how}")
     return "\n".join(lines if report["collectives"] else [*lines, "  collectives  none"])
