@@ -116,9 +116,9 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
         "precision of float32 matrix products: float32; on TPUs high is three and default one pass of bfloat16, on "
         "NVIDIA GPUs default is TF32",
     )
-    attention_implementation: Literal["auto", "plain", "jax", "cudnn"] = option(
+    attention_implementation: Literal["auto", "plain", "cudnn"] = option(
         "auto",
-        "the formula as written, jax.nn.dot_product_attention, or its cuDNN kernels; auto: cuDNN where it is supported",
+        "the formula as written, or cuDNN's fused kernels; auto: cuDNN where it is supported",
         affects="computation",
     )
     parts: PartsConfig = group(PartsConfig)

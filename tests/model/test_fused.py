@@ -59,26 +59,6 @@ def kernels_on_cpus(kernels, monkeypatch):
 # Values and gradients.
 
 
-def test_values_and_gradients_equal_the_plain_ones_padding_rows_too(kernels):
-    """Within 1e-5 of the largest entry; the second pair is empty, so that whole rows attend to nothing."""
-    changes = {"positions": "t5", "num_key_value_heads": 1, "qk_norm": True, "mup_base_d_model": 4}
-    plain, variables = built(**changes, **EQUAL_WIDTHS)
-    model = Transformer(small(attention_implementation="jax", **changes, **EQUAL_WIDTHS))
-    source, target = SOURCE * [[1], [0]], TARGET * [[1], [0]]
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def run(model):
-        logits, pull_back = jax.vjp(lambda variables: model.apply(variables, source, target), variables)
-        return logits, pull_back(jnp.cos(logits))[0]
-
-    (logits, gradients), (wanted, wanted_gradients) = run(model), run(plain)
-    assert len(kernels) == 3, "else the plain formula is compared with itself"
-    assert_close(logits, wanted)
-    largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(jax.device_get(wanted_gradients)))
-    for ours, theirs in zip(jax.tree.leaves(gradients), jax.tree.leaves(wanted_gradients), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5 * largest)
-
-
 @pytest.mark.parametrize(
     ("queries", "lengths", "causal", "groups", "window"),
     [
@@ -107,7 +87,7 @@ def test_lengths_and_a_flag_equal_the_mask_in_value_and_gradient(kernels, querie
         return value, *pull_back(cotangent * counts_B111)
 
     options = {"lengths_B": jnp.array(lengths), "is_causal": causal, "window": window}
-    ours = run(lambda q, k, v: fused.fused_attention("cudnn", q, k, v, **options))
+    ours = run(lambda q, k, v: fused.fused_attention(q, k, v, **options))
     wanted = run(lambda q, k, v: weighted_values(attention_weights(q, k, mask), v))
     assert len(kernels) == 1 and kernels[0]["is_causal"] == causal and np.isfinite(ours[0]).all()
     for array, right in zip(ours, wanted, strict=True):
@@ -187,7 +167,7 @@ def test_runs_that_train_together_have_lengths_for_the_rows_of_each(kernels, mon
 
     monkeypatch.setattr(jax.nn, "dot_product_attention", attention)
     lengths_B, heads_RBTHK = jnp.array([4, 3, 2]), jnp.ones((2, 3, 4, 2, 8))
-    output = jax.vmap(lambda q: fused.fused_attention("cudnn", q, q, q, lengths_B=lengths_B))(heads_RBTHK)
+    output = jax.vmap(lambda q: fused.fused_attention(q, q, q, lengths_B=lengths_B))(heads_RBTHK)
     assert output.shape == heads_RBTHK.shape
 
 
@@ -225,7 +205,6 @@ def test_what_kernels_do_not_compute_is_plain(kernels, changes, options):
         ({"attention_implementation": "auto"}, MI300, True, "plain", None),
         ({"attention_implementation": "auto"}, TPU, True, "plain", None),
         ({"attention_implementation": "plain"}, H100, True, "plain", None),
-        ({"attention_implementation": "jax"}, H100, True, "jax", None),
         ({}, H100, True, "cudnn", None),
         ({}, H100, False, "plain", "rows"),
         ({}, TPU, True, "plain", "GPU"),

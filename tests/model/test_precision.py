@@ -55,14 +55,14 @@ def decode(config):
 
 RELATIVE = {"positions": "relative", "num_key_value_heads": 2, "qk_norm": True, "tie_embeddings": "none"}
 TRANSFORMER_XL = {"positions": "transformer_xl", "attention_softcap": 5.0, "num_key_value_heads": 1}
-FUSED = {"attention_implementation": "jax", "activation": "swiglu", "norm": "pre", "positions": "t5"}
+GATED = {"activation": "swiglu", "norm": "pre", "positions": "t5"}
 
 
 @pytest.mark.parametrize(
     ("program", "model", "dtype"),
     [
         (train, RELATIVE, "float32"),
-        (train, FUSED, "float32"),
+        (train, GATED, "float32"),
         (score, {}, "float32"),
         (decode, TRANSFORMER_XL, "float32"),
         (train, RELATIVE, "bfloat16"),

@@ -140,7 +140,7 @@ def test_a_part_whose_file_is_nowhere_is_named(with_own_part, tmp_path, monkeypa
     ("changes", "is_another"),
     [
         ({"train": {"steps": 9, "accumulate": 2, "log_every": 1}, "mesh": {"fsdp": 2}, "decode": {"beam": 1}}, False),
-        ({"data": {"directory": "/elsewhere"}, "model": {"attention_implementation": "jax"}}, False),
+        ({"data": {"directory": "/elsewhere"}, "model": {"attention_implementation": "plain"}}, False),
         ({"model": {"max_length": 99}, "data": {"task": {"alphabet": 3}}}, False),  # without effect: see the positions
         ({"model": {"max_length": 99, "positions": "learned"}}, True),
         ({"train": {"label_smoothing": 0.2}}, True),

@@ -12,7 +12,7 @@ from transformer_jax.files.atomic import write_json
 from transformer_jax.sweeps import Variant
 from transformer_jax.sweeps.folder import SweepFolder, data_key, differences
 
-COMPUTATION = {"mesh.fsdp": 2, "mesh.lost_after": 9.0, "train.accumulate": 2, "model.attention_implementation": "jax"}
+COMPUTATION = {"mesh.fsdp": 2, "mesh.lost_after": 9.0, "train.accumulate": 2, "model.attention_implementation": "plain"}
 
 
 def test_how_and_where_a_sweep_is_computed_may_change(tmp_path):

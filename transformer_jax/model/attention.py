@@ -237,7 +237,7 @@ class MultiHeadAttention(nn.Module):
     - `dropout`: the rate at which weights are dropped (the paper has none).
     - `use_bias`: biases in the four projections (the paper has none).
     - `dtype`: the type of the computation; parameters are float32, as the softmax is.
-    - `implementation`: "plain", the formula as written, or "jax" or "cudnn" (`fused.py`).
+    - `implementation`: "plain", the formula as written, or "cudnn", its kernels where they can compute it (`fused.py`).
     - `gain`: multiplies the initial W^V and W^O (DeepNorm).
     - `num_key_value_heads`: fewer heads of keys and values, each shared by several neighbouring heads of queries, and
       with the initial variance of all heads (grouped queries: Ainslie et al. 2023; multi-query, 1: Shazeer 2019).
@@ -325,13 +325,12 @@ class MultiHeadAttention(nn.Module):
         q_BTHK = encoding.content_queries(q_BTHK)
         are_shown = self.is_mutable_collection("intermediates") and not self.is_initializing()
         needs_weights = are_shown or encoding.moves_values or (drops(self.dropout) and not context.deterministic)
-        has_kernels = self.implementation != "plain" and self.softcap is None and not self.is_initializing()
         inputs = q_BTHK, k_BSHK, v_BSHV
-        if has_kernels and not needs_weights:
-            described: Any = mask, bias, self.scale, context.lengths_B, context.is_causal, context.window
-            heads_BTHV = fused.fused_attention(self.implementation, *inputs, *described)
-            if heads_BTHV is not None:
-                return heads_BTHV
+        is_described = bias is None and (mask is None or context.lengths_B is not None)
+        is_described &= context.window is None or context.is_causal
+        needs_formula = needs_weights or self.softcap is not None or self.is_initializing()
+        if self.implementation == "cudnn" and is_described and not needs_formula:
+            return fused.fused_attention(*inputs, self.scale, context.lengths_B, context.is_causal, context.window)
         if context.window is not None:
             # In blocks memory is linear in the length; a mask of queries, and weights that are shown, are quadratic.
             length, segments_BT = q_BTHK.shape[1], context.segments_BT

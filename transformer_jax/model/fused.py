@@ -1,10 +1,9 @@
-"""Attention by jax.nn.dot_product_attention ("jax") or its cuDNN kernels ("cudnn"), and who may use them.
+"""Attention by cuDNN's kernels, through jax.nn.dot_product_attention, and who may use them.
 
-"jax" is tested on CPUs. "cudnn" is tested there with the kernels replaced, and compiled for GPUs; `checked` compares it
-with JAX's formula on the device before a run uses it.
+In tests on CPUs JAX's own formula is called in their place. They are compiled for GPUs in tests/accelerators, and
+`checked` compares them with the formula on the device before a run uses them.
 """
 
-import contextlib
 import dataclasses
 import functools
 import logging
@@ -15,7 +14,6 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from transformer_jax.model.layers import precision_of
 from transformer_jax.model_config import ModelConfig
 
 logger = logging.getLogger("transformer_jax")
@@ -30,83 +28,60 @@ def resolved(config: ModelConfig, device: jax.Device, is_local: bool) -> ModelCo
     `is_local`: each device computes whole heads of its own rows. Where XLA divides a program, a kernel's rows and
     their lengths may be divided in different ways.
     """
-    wanted = config.attention_implementation
-    kind: Any = "cudnn" if wanted == "auto" else wanted
-    width = config.key_size
+    wanted, width = config.attention_implementation, config.key_size
     # ROCm's GPUs have names here, gfx942; cuDNN's kernels begin with Ampere, 8.0.
     capability = re.fullmatch(r"(\d+)\.\d+", str(getattr(device, "compute_capability", "")))
     has_kernels = device.platform == "gpu" and capability is not None and int(capability[1]) >= 8
     reasons = {
         "it has no model.attention_softcap": config.attention_softcap is not None,
         f"it needs d_k = d_v, here {width} and {config.value_size}": width != config.value_size,
+        f"cuDNN needs an NVIDIA GPU, Ampere or later, here is a {device.device_kind}": not has_kernels,
+        "cuDNN needs devices that divide a batch by rows, and by whole heads": not is_local,
+        f"cuDNN computes in bfloat16, here is {config.dtype}": config.dtype != "bfloat16",
+        f"cuDNN needs d_k <= {LARGEST_HEAD}, a multiple of 8, not {width}": width % 8 > 0 or width > LARGEST_HEAD,
     }
-    if kind == "cudnn":
-        reasons |= {
-            f"cuDNN needs an NVIDIA GPU, Ampere or later, here is a {device.device_kind}": not has_kernels,
-            "cuDNN needs devices that divide a batch by rows, and by whole heads": not is_local,
-            f"cuDNN computes in bfloat16, here is {config.dtype}": config.dtype != "bfloat16",
-            f"cuDNN needs d_k <= {LARGEST_HEAD}, a multiple of 8, not {width}": width % 8 > 0 or width > LARGEST_HEAD,
-        }
-    problem = next((reason for reason, applies in reasons.items() if applies and wanted != "plain"), None)
-    if problem and wanted != "auto":
-        warn_once(wanted, problem)
-    return dataclasses.replace(config, attention_implementation="plain" if problem else kind)
+    problem = next((reason for reason, applies in reasons.items() if applies), None)
+    if problem and wanted == "cudnn":
+        warn_once(problem)
+    return dataclasses.replace(config, attention_implementation="plain" if problem or wanted == "plain" else "cudnn")
 
 
 @functools.cache
-def warn_once(implementation: str, reason: str) -> None:
-    logger.warning("attention falls back from %r to 'plain': %s", implementation, reason)
+def warn_once(reason: str) -> None:
+    logger.warning("attention falls back from 'cudnn' to 'plain': %s", reason)
 
 
 def fused_attention(
-    implementation: str,
     q_BTHK: jax.Array,
     k_BSHK: jax.Array,
     v_BSHV: jax.Array,
-    mask: Any = None,
-    bias: jax.Array | None = None,
     scale: float | None = None,
     lengths_B: Any = None,
     is_causal: bool = False,
     window: int | None = None,
-) -> jax.Array | None:
-    """Equation 1 without its weights, or None where cuDNN, which reads lengths and a flag, cannot compute it.
+) -> jax.Array:
+    """Equation 1 without its weights. The mask is described by lengths and a flag; a window needs `is_causal`.
 
-    Of windows it has kernels for causal ones; JAX's formula would need a whole matrix of weights.
-
-    By cuDNN a row without tokens attends to its first key, where the plain formula has zeros: no loss depends on it.
+    A row without tokens attends to its first key, where the plain formula has zeros: no loss depends on it.
     """
-    attend: Any = functools.partial(jax.nn.dot_product_attention, scale=scale)
-    output_BTHV: jax.Array
-    if window is not None and not (implementation == "cudnn" and is_causal):
-        return None
-    if implementation == "cudnn":
-        if bias is not None or (mask is not None and lengths_B is None):
-            return None
-        lengths: dict[str, jax.Array] = {}
-        options: dict[str, Any] = {"is_causal": is_causal, "implementation": CUDNN}
-        if window is not None:
-            options["local_window_size"] = window, 0
-        if lengths_B is not None:
-            # Under `vmap` the kernel needs lengths for the rows of each member, also where these share a batch.
-            lengths_B = jnp.where(q_BTHK[:, 0, 0, 0] == 0, lengths_B, lengths_B)
-            queries_B = jnp.full_like(lengths_B, q_BTHK.shape[1]) + 0 * lengths_B
-            lengths = {"query_seq_lengths": queries_B, "key_value_seq_lengths": jnp.maximum(lengths_B, 1)}
-        kernel = lambda q, k, v, lengths: attend(q, k, v, **lengths, **options)  # noqa: E731
-        if jax.sharding.get_abstract_mesh().shape.get("tensor", 1) > 1:  # XLA cannot divide kernels over devices
-            heads = PartitionSpec(None, None, "tensor")
-            specs: Any = {"in_specs": (heads, heads, heads, PartitionSpec()), "out_specs": heads}
-            kernel = jax.shard_map(kernel, **specs, axis_names={"tensor"}, check_vma=False)
-        output_BTHV = kernel(q_BTHK, k_BSHK, v_BSHV, lengths)
-        return output_BTHV
-    is_float32 = precision_of(q_BTHK) is None
-    with contextlib.nullcontext() if is_float32 else jax.default_matmul_precision("default"):
-        output_BTHV = attend(q_BTHK, k_BSHK, v_BSHV, bias=bias, mask=mask, implementation="xla")
-    if mask is None:
-        return output_BTHV
-    # For a row that may attend to nothing JAX returns the mean of the values; here it is zero.
-    any_BT11 = jnp.moveaxis(mask.any(-1, keepdims=True), 1, 2)
-    return jnp.where(any_BT11, output_BTHV, jnp.zeros_like(output_BTHV))
+    lengths: dict[str, jax.Array] = {}
+    options: dict[str, Any] = {"scale": scale, "is_causal": is_causal, "implementation": CUDNN}
+    if window is not None:
+        options["local_window_size"] = window, 0
+    if lengths_B is not None:
+        # Under `vmap` the kernel needs lengths for the rows of each member, also where these share a batch.
+        lengths_B = jnp.where(q_BTHK[:, 0, 0, 0] == 0, lengths_B, lengths_B)
+        queries_B = jnp.full_like(lengths_B, q_BTHK.shape[1]) + 0 * lengths_B
+        lengths = {"query_seq_lengths": queries_B, "key_value_seq_lengths": jnp.maximum(lengths_B, 1)}
+
+    def kernel(q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, lengths: Any) -> jax.Array:
+        return jax.nn.dot_product_attention(q_BTHK, k_BSHK, v_BSHV, **lengths, **options)
+
+    if jax.sharding.get_abstract_mesh().shape.get("tensor", 1) > 1:  # XLA cannot divide kernels over devices
+        heads = PartitionSpec(None, None, "tensor")
+        specs: Any = {"in_specs": (heads, heads, heads, PartitionSpec()), "out_specs": heads}
+        kernel = jax.shard_map(kernel, **specs, axis_names={"tensor"}, check_vma=False)
+    return kernel(q_BTHK, k_BSHK, v_BSHV, lengths)
 
 
 def checked(config: ModelConfig, device: jax.Device) -> ModelConfig:
@@ -118,31 +93,34 @@ def checked(config: ModelConfig, device: jax.Device) -> ModelConfig:
         return config
     try:
         with jax.default_device(device):
-            kernels, formula = _tried("cudnn", config), _tried("jax", config)
-        # Relative to the largest entry of each array; a NaN is a difference.
-        differences = [jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b)) for a, b in zip(kernels, formula, strict=True)]
-        worst = float(jnp.max(jnp.array(differences)))
-        problem = None if worst < 0.05 else f"its results differ from the formula's by {worst:.2g}"
+            difference = _difference(config)
+        problem = None if difference < 0.05 else f"its results differ from the formula's by {difference:.2g}"
     except Exception as error:  # whatever the compiler or the driver raises
         problem = f"it fails: {str(error).splitlines()[0]}"
     if problem is None:
         return config
-    warn_once("cudnn", problem)
+    warn_once(problem)
     return dataclasses.replace(config, attention_implementation="plain")
 
 
-def _tried(implementation: str, config: ModelConfig) -> list[jax.Array]:
-    """Attention of two short rows, causal and with padding, and its gradients."""
+def _difference(config: ModelConfig) -> float:
+    """Between attention of two short rows by the kernels and by the formula, causal and with padding.
+
+    The largest of the output and the gradients, relative to the largest entry of each; NaN if there is one.
+    """
     lengths_B, places, heads = jnp.array([16, 11]), jnp.arange(16), config.num_heads
-    mask_B1TS = ((places[None] <= places[:, None])[None] & (places[None] < lengths_B[:, None])[:, None])[:, None]
-    q, k, v, weights = (
+    window = None if config.window is None else 4
+    distances_TS = places[None] - places[:, None]
+    seen_TS = (distances_TS <= 0) & (distances_TS >= -(window or 16))
+    mask_B1TS = (seen_TS[None] & (places[None] < lengths_B[:, None])[:, None])[:, None]
+    *inputs, weights = (
         jax.random.normal(jax.random.key(i), (2, 16, count, config.key_size), config.dtype)
         for i, count in enumerate((heads, config.key_value_heads, config.key_value_heads, heads))
     )
-    options: dict[str, Any] = {"scale": config.score_scale, "lengths_B": lengths_B, "is_causal": True}
-    if config.window is not None:
-        mask_B1TS &= (places[:, None] - places[None] <= 4)[None, None]
-        options["window"] = 4 if implementation == "cudnn" else None
-    attend: Any = functools.partial(fused_attention, implementation, mask=mask_B1TS, **options)
-    output, pull_back = jax.vjp(jax.jit(attend), q, k, v)
-    return [output, *pull_back(weights)]
+    scale, differences = config.score_scale, []
+    kernels = functools.partial(fused_attention, scale=scale, lengths_B=lengths_B, is_causal=True, window=window)
+    formula = functools.partial(jax.nn.dot_product_attention, scale=scale, mask=mask_B1TS, implementation="xla")
+    (ours, pull_ours), (theirs, pull_theirs) = (jax.vjp(jax.jit(each), *inputs) for each in (kernels, formula))
+    for a, b in zip([ours, *pull_ours(weights)], [theirs, *pull_theirs(weights)], strict=True):
+        differences.append(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b)))
+    return float(jnp.max(jnp.array(differences)))
