@@ -16,6 +16,7 @@ from transformer_jax.config import (
     NAMED,
     DataConfig,
     ExperimentConfig,
+    ModelConfig,
     OptimizerConfig,
     addresses,
     default_config,
@@ -91,10 +92,12 @@ def test_json_and_config_dict_round_trip():
     assert json.loads(configuration.to_json(experiment))["model"]["d_k"] == experiment.model.d_k == 16
 
 
-def test_removed_options_are_left_out_where_they_had_no_effect():
+def test_removed_options_and_values_are_read_where_they_had_no_effect():
     values = dataclasses.asdict(ExperimentConfig())
     values["data"]["adapt"], values["optimizer"]["arguments"], values["train"]["tracker"] = ["x"], (), "mlflow"
-    assert configuration.from_json(json.dumps(values)) == ExperimentConfig()
+    values["model"]["attention_implementation"] = "jax"  # the formula, as in plain
+    found = configuration.from_json(json.dumps(values))
+    assert found == ExperimentConfig(model=ModelConfig(attention_implementation="plain"))
     with pytest.raises(ConfigError, match=r"optimizer\.arguments: no such option"):
         from_config_dict({"optimizer": {"arguments": ["momentum=0.9"]}})
 

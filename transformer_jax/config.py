@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 
 # Options of earlier versions, which files of runs have. Only where they are set they matter; data.adapt is in others.
 GONE = {"data": ("adapt", "split_seed"), "optimizer": ("arguments",)}
+# Values of earlier versions that files of runs have, and what is the same now.
+FORMER: dict[str, dict[str, str | None]] = {
+    "train.tracker": {"mlflow": None, "trackio": None},
+    "model.attention_implementation": {"jax": "plain"},
+}
 
 # The data, from text to batches.
 
@@ -542,8 +547,10 @@ def to_json(config: ExperimentConfig) -> str:
 def from_json(text: str | bytes, name: str | Path = "config.json") -> ExperimentConfig:
     """The validated experiment of a config.json."""
     values = parse_object(text.encode() if isinstance(text, str) else text, name)
-    if isinstance(train := values.get("train"), dict) and train.get("tracker") in ("mlflow", "trackio"):
-        train["tracker"] = None  # version 1.0.0 had these two
+    for path, former in FORMER.items():
+        group_name, _, name = path.partition(".")
+        if isinstance(inner := values.get(group_name), dict) and isinstance(value := inner.get(name), str):
+            inner[name] = former.get(value, value)
     return from_config_dict(values)
 
 
