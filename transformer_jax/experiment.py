@@ -142,7 +142,7 @@ def _train(
             for experiment, folder in zip(experiments, folders, strict=True)
         ]
         if params is not None and (differences := other_shapes(experiments[0], params)):
-            raise BadInput(f"--init-from: weights of another model than the config's, with {differences[0]} there")
+            raise BadInput(f"--init-from: weights of another model than the config's: {differences[0]}")
         evaluator = bleu_evaluator(experiments[0], prepared) if experiments[0].decode.bleu_sentences else None
         return train(experiments, prepared, folders, evaluator, params, debugging)
 

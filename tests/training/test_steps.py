@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.support.small_runs import Trainer, batches, experiment
+from tests.support.small_runs import batches, experiment
 from tests.support.sweep_runs import BASE, defined
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput
@@ -39,32 +39,19 @@ def test_a_run_starts_from_given_parameters_and_its_sums_can_be_reset():
 
 
 def test_programs_compiled_ahead_are_those_that_are_used():
-    """By threads; a shape that was not foreseen is compiled when it comes."""
-    run = Trainer(experiment(model__dropout=0.3))
-    config, mesh = run.config, run.mesh
-    both = [sharding.place_batch(batches(1, rows)[0], mesh) for rows in (4, 2)]
-
-    def trained(*foreseen):
-        steps = CompiledSteps([config], [lambda count: 1e-3], mesh)
-        with ThreadPoolExecutor() as pool:
-            steps.compile_ahead(pool, foreseen)
-        state = run.new()
-        for batch in both:
-            state, _ = steps.train_step(state, batch)
-        return steps.train_step.func._cache_size(), jax.device_get(state)
-
-    (plain_calls, plainly), (calls, ahead) = trained(), trained(both[0])
-    assert (plain_calls, calls) == (2, 1)
-    jax.tree.map(np.testing.assert_array_equal, ahead, plainly)
-
-
-def test_a_run_that_ends_leaves_the_programs_that_nobody_has_begun():
-    double, pool = Program(jax.jit(lambda arguments, batch: 2 * batch)), ThreadPoolExecutor(2)
+    """By threads; a shape that was not foreseen, or that no thread has begun, is compiled when it comes."""
+    double = Program(jax.jit(lambda arguments, batch: 2 * batch))
+    with ThreadPoolExecutor(1) as pool:
+        double.compile_ahead(pool, None, np.ones(4))
+    for rows, compiled_now in ((4, 0), (2, 1), (4, 1)):
+        np.testing.assert_array_equal(double(None, np.ones(rows)), np.full(rows, 2.0))
+        assert double.func._cache_size() == compiled_now
+    pool = ThreadPoolExecutor(2)
     with mock.patch.object(Program, "_tracing", threading.Lock()) as tracing, tracing:
-        ahead = [double.compile_ahead(pool, None, np.ones(rows)) for rows in range(1, 13)]
+        ahead = [double.compile_ahead(pool, None, np.ones(rows)) for rows in range(11, 23)]
         pool.shutdown(wait=False, cancel_futures=True)
-    assert sum(program.cancelled() for program in ahead) == 10
-    np.testing.assert_array_equal(double(None, np.ones(12)), np.full(12, 2.0))  # compiled when it is called
+    assert sum(program.cancelled() for program in ahead) >= 10
+    np.testing.assert_array_equal(double(None, np.ones(22)), np.full(22, 2.0))
 
 
 def test_epochs_count_batches_of_the_data(tmp_path):

@@ -92,7 +92,7 @@ class Checkpoints:
     def save(self, step: int, state: Any, notes: dict[str, Any]) -> None:
         """Starts to write a checkpoint, which gets its name when it is complete."""
         self._check(self._manager.check_for_errors)
-        content = json.dumps({"notes": notes, "leaves": _shapes(state), "digests": digests(state)}, sort_keys=True)
+        content = json.dumps({"notes": notes, "leaves": shapes(state), "digests": digests(state)}, sort_keys=True)
         record = {"content": content, "crc32": str(zlib.crc32(content.encode()))}
         arguments = ocp.args.Composite(state=ocp.args.StandardSave(state), record=ocp.args.JsonSave(record))
         self._check(lambda: self._manager.save(step, args=arguments))
@@ -129,10 +129,10 @@ class Checkpoints:
         problem: Exception | None = None
         try:
             record = self.record(step)
-            if differences := _differences(record["leaves"], _shapes(wanted)):
+            if changed := differences(record["leaves"], shapes(wanted)):
                 raise BadInput(
                     f"{self.directory / str(step)}: is a checkpoint of another model or optimizer; "
-                    f"{len(differences)} arrays differ:\n  " + "\n  ".join(differences[:SHOWN_DIFFERENCES])
+                    f"{len(changed)} arrays differ:\n  " + "\n  ".join(changed[:SHOWN_DIFFERENCES])
                 )
             state = self._read(step, ocp.args.Composite(state=ocp.args.StandardRestore(wanted)))["state"]
         except (BadInput, DamagedCheckpoint, Failed) as found:
@@ -258,13 +258,14 @@ def _digest(leaf: jax.Array) -> jax.Array:
     return jnp.sum(bits * (odd ^ (odd << 16)), dtype=jnp.uint32)
 
 
-def _shapes(tree: Any) -> dict[str, str]:
+def shapes(tree: Any) -> dict[str, str]:
+    """The type and shape of each array, by path."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {path_name(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
 
 
-def _differences(saved: dict[str, str], wanted: dict[str, str]) -> list[str]:
-    """One line for each array that differs."""
+def differences(saved: dict[str, str], wanted: dict[str, str]) -> list[str]:
+    """One line for each array that differs, by `shapes`."""
     return [
         f"{name}: {saved.get(name, 'nothing')} saved, {wanted.get(name, 'nothing')} wanted"
         for name in {**saved, **wanted}

@@ -22,21 +22,16 @@ from transformer_jax.files.atomic import write_atomically, write_record
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import plain_name, read_record
 
-
-@dataclasses.dataclass(frozen=True)
-class Version:
-    """The custom code that a run was trained with from a step on, by what uses it: "train.loss:z_loss"."""
-
-    step: int
-    code: Mapping[str, CustomCode]
+# Custom code by what uses it: "train.loss:z_loss".
+Code = Mapping[str, CustomCode]
 
 
-def code_of(addresses: Iterable[tuple[str, str]]) -> dict[str, CustomCode]:
+def code_of(addresses: Iterable[tuple[str, str]]) -> Code:
     """The custom code of options and their addresses, as it is now."""
     return {_key(option, address): read_code(address) for option, address in addresses}
 
 
-def changes(old: Mapping[str, CustomCode], new: Mapping[str, CustomCode]) -> list[str]:
+def changes(old: Code, new: Code) -> list[str]:
     """One line for each use of custom code that both have and that differs."""
     return [
         f"{key} ({new[key].main}): {', '.join(names)} changed"
@@ -52,31 +47,27 @@ class CodeSnapshots:
         self.path = run / "code"
         self.record = self.path / "code.json"
 
-    def versions(self) -> list[Version]:
-        """Oldest first; none if no custom code was recorded."""
-        if not self.record.is_file():
-            return []
-        return [
-            Version(item["step"], {key: self._read(key, stored) for key, stored in item["code"].items()})
-            for item in read_record(self.record)["versions"]
-        ]
+    def versions(self) -> list[tuple[int, Code]]:
+        """The code from each step on, oldest first; none if no custom code was recorded."""
+        stored = read_record(self.record)["versions"] if self.record.is_file() else []
+        return [(item["step"], {key: self._read(key, code) for key, code in item["code"].items()}) for item in stored]
 
-    def latest(self) -> Mapping[str, CustomCode]:
+    def latest(self) -> Code:
         versions = self.versions()
-        return versions[-1].code if versions else {}
+        return versions[-1][1] if versions else {}
 
     def notes(self) -> list[str]:
         """What a reader of the results must know: that they were made by several versions of the code."""
         return [
-            f"custom code was changed at step {after.step:,}: {line}"
-            for before, after in itertools.pairwise(self.versions())
-            for line in changes(before.code, after.code)
+            f"custom code was changed at step {step:,}: {line}"
+            for (_, before), (step, after) in itertools.pairwise(self.versions())
+            for line in changes(before, after)
         ]
 
-    def keep(self, addresses: Iterable[tuple[str, str]], code: Mapping[str, CustomCode], step: int) -> None:
+    def keep(self, addresses: Iterable[tuple[str, str]], code: Code, step: int) -> None:
         """Records and copies the code that a run uses from a step on."""
-        versions = [version for version in self.versions() if version.step < step]
-        if code == (versions[-1].code if versions else {}):
+        versions = [version for version in self.versions() if version[0] < step]
+        if code == (versions[-1][1] if versions else {}):
             return
         for option, address in addresses:
             file, folder = Path(file_of(address)), self.path / code[_key(option, address)].digest[:12]
@@ -85,7 +76,10 @@ class CodeSnapshots:
             for original in (*modules, file):
                 with write_atomically(folder / original.name) as opened:
                     opened.write(original.read_bytes())
-        stored = [dataclasses.asdict(version) for version in [*versions, Version(step, code)]]
+        stored = [
+            {"step": since, "code": {key: dataclasses.asdict(each) for key, each in known.items()}}
+            for since, known in [*versions, (step, code)]
+        ]
         write_record(self.record, {"versions": stored})
 
     def found(self, config: ExperimentConfig, config_file: Path, started_in: str | None) -> ExperimentConfig:

@@ -23,7 +23,7 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import UNFINISHED, explained, write_atomically, write_record
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import plain_name, read_record
-from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint, regular
+from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint, differences, regular, shapes
 from transformer_jax.runs.code import CodeSnapshots
 from transformer_jax.runs.folder import ORIGIN, WEIGHTS, RunFolder
 from transformer_jax.runs.metrics import Criterion, read_metrics
@@ -187,12 +187,8 @@ def read_export(directory: Path) -> Weights:
 
 
 def other_shapes(config: ExperimentConfig, params: Any) -> list[str]:
-    """One line for each parameter whose shape is not that of the config."""
-    arrays, wanted = flat(params), flat(_abstract(config).params)
-    shapes = {
-        name: [getattr(tree.get(name), "shape", "nothing") for tree in (arrays, wanted)] for name in arrays | wanted
-    }
-    return [f"{name} is {found}, and {right}" for name, (found, right) in shapes.items() if found != right]
+    """One line for each parameter whose type or shape is not that of the config."""
+    return differences(shapes(params), shapes(_abstract(config).params))
 
 
 def flat(params: Any) -> dict[str, Any]:

@@ -113,11 +113,14 @@ class Program:
     def __init__(self, func: Any, *args: Any):
         self.func, self.args = func, args
         self._ahead: dict[Any, Future[jax.stages.Compiled]] = {}
+        self._used: dict[Any, Any] = {}  # what a call uses for each shape
 
     def __call__(self, arguments: Any, batch: Any) -> Any:
-        executable = self._ahead.get(_shapes(batch))
-        func = self.func if executable is None or executable.cancelled() else executable.result()
-        return func(*self.args, arguments, batch)
+        shapes = _shapes(batch)
+        if shapes not in self._used:
+            ahead = self._ahead.get(shapes)
+            self._used[shapes] = self.func if ahead is None or ahead.cancelled() else ahead.result()
+        return self._used[shapes](*self.args, arguments, batch)
 
     def compile_ahead(self, pool: Executor, arguments: Any, batch: Any) -> Future[jax.stages.Compiled]:
         """Lets a thread compile the executable for batches of this shape."""

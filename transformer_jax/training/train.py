@@ -338,9 +338,10 @@ class Trainer:
     def is_late_for_a_checkpoint(self) -> bool:
         """Whether train.checkpoint_minutes have passed since the last one. Several processes ask where they log."""
         minutes = self.train_config.checkpoint_minutes
-        if minutes is None or (processes().count > 1 and self.step % self.train_config.log_every):
-            return False
-        return bool(processes().broadcast(time.monotonic() - self._saved_at >= 60 * minutes))
+        is_late = minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
+        if processes().count == 1 or minutes is None:
+            return is_late
+        return self.step % self.train_config.log_every == 0 and bool(processes().broadcast(is_late))
 
     def validate(self) -> bool:
         """Evaluates the runs on the validation data and with the evaluators, those that have not been at this step.
