@@ -38,7 +38,6 @@ CASES: dict[Callable[[Place, random.Random, Tally], None], int] = {
     storage.two_trainings: 4,
     storage.lost_checkpoints: 3,
     storage.stale_listing: 3,
-    storage.full_disk: 4,
 }
 BY_NAME = {case.__name__: case for case in CASES}
 

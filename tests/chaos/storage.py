@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -201,42 +200,6 @@ def stale_listing(place: Place, dice: random.Random, tally: Tally) -> None:
     if ended.status == 0:
         place.compare("plain", workdir)
     place.done("plain", workdir)
-
-
-def full_disk(place: Place, dice: random.Random, tally: Tally) -> None:
-    """A disk that is full for a while (where this process may mount one)."""
-    disk = place.new("disk")
-    with mounted(disk, dice.randint(100, 1500)) as resized:
-        if resized is None:
-            return
-        workdir = disk / "run"
-        for _ in range(2):
-            ended = command(place.train("plain", workdir), lambda: setattr(atomic, "WAITS", WAITS)).end(PATIENCE)
-            ended.checked()
-            tally.count("runs")
-            if ended.status == 0:
-                break
-            tally.count("faults", "  faults: a full disk")
-            check(ended.status == 1, ended.err)
-        resized(100_000)
-        place.done("plain", workdir)
-
-
-@contextlib.contextmanager
-def mounted(disk: Path, size: int) -> Iterator[Callable[[int], None] | None]:
-    """A file system of so many KiB, and a function that gives it another size; None if it cannot be mounted."""
-
-    def mount(*options: str) -> bool:
-        return not subprocess.run(["mount", *options, "-t", "tmpfs", "tmpfs", disk], capture_output=True).returncode
-
-    disk.mkdir()
-    if not shutil.which("mount") or not mount("-o", f"size={size}k"):
-        yield None
-        return
-    try:
-        yield lambda other: check(mount("-o", f"remount,size={other}k"), "not remounted")
-    finally:
-        subprocess.run(["umount", disk], check=True)
 
 
 def interrupted_on_failing_storage(place: Place, dice: random.Random, tally: Tally) -> None:

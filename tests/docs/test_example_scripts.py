@@ -1,6 +1,5 @@
 """Every file of examples/ does what it says."""
 
-import json
 import runpy
 
 import jax
@@ -10,7 +9,7 @@ import pytest
 
 from tests.support.places import ROOT
 from tests.support.small_models import assert_close
-from transformer_jax import Context, MultiHeadAttention, causal_mask, cli, label_smoothed_cross_entropy
+from transformer_jax import Context, MultiHeadAttention, causal_mask, label_smoothed_cross_entropy
 from transformer_jax.extension import load_object
 
 EXAMPLES = ROOT / "examples"
@@ -82,33 +81,3 @@ def test_sums_are_right_and_in_one_split_each():
 def test_a_model_of_the_same_parts_learns(file, said, capsys):
     runpy.run_path(str(EXAMPLES / file), run_name="__main__")
     assert capsys.readouterr().out.startswith(said)
-
-
-@pytest.mark.drill
-def test_all_of_them_in_one_training(tmp_path):
-    """In short: each alone, above, and tests/docs/test_extending.py.
-
-    The model of characters with the corpus and the measure, and then with the loss and the attention.
-
-    Not with the positions, which that attention would ignore.
-    """
-    size = {"model.num_encoder_layers": 1, "model.num_decoder_layers": 1, "model.d_model": 16, "model.d_ff": 16}
-    steps = {"train.steps": 4, "train.log_every": 2, "train.eval_every": 4, "train.checkpoint_every": 4}
-    parts = {
-        "train.loss": "focal_loss.py:focal",
-        "model.parts.attention": "linear_attention.py:LinearAttention",
-    }
-    options = {**size, **steps, **{path: f"{EXAMPLES}/{address}" for path, address in parts.items()}}
-    options |= {
-        "decode.bleu_sentences": 4,
-        "decode.extra_length": 4,
-        "optimizer.warmup_steps": 2,
-        "train.compile_cache": "none",
-    }
-    message = [f"--config.{path}={value}" for path, value in options.items()]
-    train = ["train", f"--config={EXAMPLES}/characters.py", f"--workdir={tmp_path}", "--config.train.peak_flops=1e12"]
-    assert cli.main([*train, *message]) == 0
-    assert f"{EXAMPLES}/focal_loss.py:focal" in (tmp_path / "config.json").read_text()
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert lines[-1]["exact_match"] == 0
-    assert lines[0]["loss"] < np.log(lines[0]["perplexity"])  # what is likely counts less
