@@ -13,7 +13,7 @@ from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.launch import grouped
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_an_a_a_sweep_finds_nothing_and_a_planted_effect_is_found(tmp_path, monkeypatch):
     """`again` has other random numbers, and nothing else; `slow` can hardly learn."""
     monkeypatch.chdir(tmp_path)
