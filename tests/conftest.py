@@ -25,26 +25,11 @@ os.environ.setdefault("CACHE_OF_TESTS", str(Path(__file__).parents[1] / ".pytest
 
 import jax
 import pytest
-from flax.core.scope import Scope
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Tracing makes many objects and hardly any garbage: with the usual 700 a fifteenth of the time would go into looking.
 gc.freeze()
 gc.set_threshold(100_000, 20, 20)
-
-# Whenever a model is applied, flax traces the initializer of each parameter again, to compare shapes: that is half of
-# the time that tracing takes.
-_param = Scope.param
-
-
-def _param_without_its_initializer(scope, name, *initializer, **options):
-    if not scope.has_variable("params", name):
-        return _param(scope, name, *initializer, **options)
-    scope.reserve(name, "params")
-    return scope.get_variable("params", name)
-
-
-Scope.param = _param_without_its_initializer
 
 # A process may have 65,530 mappings of memory on Linux, and is aborted at one more; each compiled program takes some.
 MANY_MAPPINGS = 30_000
