@@ -259,7 +259,7 @@ ADAM = Condition(
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig(Section):
-    """The optimizer and its learning-rate schedule. The defaults are those of section 5.3."""
+    """The optimizer and its learning-rate schedule. The defaults are from section 5.3."""
 
     name: str = option(
         "adam",
@@ -282,7 +282,7 @@ class OptimizerConfig(Section):
         together="rate",
     )
     learning_rate: float | None = option(
-        None, "peak learning rate; none = that of equation 3, (d_model * warmup)^-0.5", above=0, together="rate"
+        None, "peak learning rate; none = equation 3's, (d_model * warmup)^-0.5", above=0, together="rate"
     )
     warmup_steps: int = option(
         4000, "updates over which the rate rises to its peak", at_least=0, condition=WITHOUT_SHARE, together="rate"
@@ -436,13 +436,13 @@ class TrainConfig(Section, affects="stopping"):
         if self.z_loss and self.loss is not None:
             yield self.clash("z_loss", "loss", hint="is not added to a custom loss: add it there, or set it to 0")
         if self.keep_best and self.checkpoint_every % self.eval_every:
-            hint = "must be a multiple, so that the best checkpoint is known; or set keep_best to 0"
+            hint = "must be a multiple of eval_every, so that the best checkpoint is known; or set keep_best to 0"
             yield self.clash("checkpoint_every", "eval_every", hint=hint)
 
 
 @dataclasses.dataclass(frozen=True)
 class DecodeConfig(Section, affects="translation", largest=LARGEST_SIZE):
-    """Decoding. The defaults are those of section 6.1."""
+    """Decoding. The defaults are from section 6.1."""
 
     beam: int = option(4, "beam size; 1 is greedy search", at_least=1, condition=SEARCH)
     length_penalty: Literal["gnmt", "average", "none"] = option(
@@ -459,7 +459,7 @@ class DecodeConfig(Section, affects="translation", largest=LARGEST_SIZE):
     eos: Literal["normal", "ignored", "oracle_length"] = option(
         "normal",
         "what ends a translation: normal = <eos>; in evaluation also oracle_length = the length of its reference; "
-        "ignored = the maximum length, then cut to that of its reference",
+        "ignored = the maximum length, then cut to the length of its reference",
     )
     renormalize: bool = option(False, "renormalize probabilities without <pad> and <bos>, which are never generated")
 

@@ -302,7 +302,7 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
 
 
 def identity(model: Run, decode: DecodeConfig, test_set: TestSet) -> dict[str, Any]:
-    """What identifies the record of an evaluation of this model, search and test set."""
+    """The key of the record of an evaluation: model, search and test set."""
     return {
         "test_set_sha256": test_set.digest,
         "weights_sha256": model.weights_sha256,

@@ -90,7 +90,7 @@ def _module_at(path: str, place: Path, content: bytes) -> ModuleType:
 
 @dataclasses.dataclass(frozen=True)
 class CustomCode:
-    """What identifies custom code: its file's name, a digest of its definition there, and one of each of the FILES."""
+    """The identity of custom code: its file's name, a digest of its definition there, and one of each of the FILES."""
 
     main: str
     source: str

@@ -181,7 +181,7 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
 
     @property
     def score_scale(self) -> float:
-        """What attention's scores are multiplied by: 1 / sqrt(d_k), under muP sqrt(base d_k) / d_k."""
+        """The factor of attention's scores: 1 / sqrt(d_k), under muP sqrt(base d_k) / d_k."""
         return float(self.key_size**-0.5 * (self.mup_base_widths()["d_k"] / self.key_size) ** 0.5)
 
     def mup_base_widths(self) -> dict[str, Fraction]:

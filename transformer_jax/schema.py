@@ -1,4 +1,4 @@
-"""What a configuration option is: typed, bounded, documented, with a clear error message for every wrong value.
+"""Configuration options: typed, bounded, documented, with a clear error message for every wrong value.
 
 `config.py` declares the options; nothing here knows any of them by name. A value is checked once, where its `Section`
 is made: `build` makes sections from nested plain values, such as those of a config file, and of the texts that
@@ -211,7 +211,7 @@ class Option:
         return value, did_you_mean(value, self.choices) + (f", or {ADDRESS_FORM}" if Address in self.kinds else "")
 
     def _outside(self, value: Any) -> str:
-        """What is wrong with a value of the right kind."""
+        """The error in a value of the right kind."""
         if isinstance(value, float) and value and not SMALLEST_FLOAT <= abs(value) <= LARGEST_FLOAT:
             return f"must be 0 or a finite number, in size {SMALLEST_FLOAT:.3g} to {LARGEST_FLOAT:.3g}"
         if isinstance(value, int) and "at_most" not in self.limits and value > self.largest:

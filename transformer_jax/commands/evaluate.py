@@ -38,7 +38,7 @@ CUT = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     model_choice.add_arguments(parser, used=("metrics", *model_choice.SEARCHING))
     parser.add_argument("--split", help="of the run's data: test (the default), valid ...")
-    parser.add_argument("--source", type=path, metavar="FILE", help="instead of a split: text, a sentence a line")
+    parser.add_argument("--source", type=path, metavar="FILE", help="instead of a split: text, one sentence per line")
     parser.add_argument("--target", type=path, metavar="FILE", help="and its reference translation, line by line")
     against = "another run (or a .json of its translations/) to compare with"
     parser.add_argument("--against", type=path, metavar="RUN", help=against)

@@ -43,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "detected on SLURM, TPU pods and Kubernetes; elsewhere give these to each (docs/scaling.md)"
     processes = parser.add_argument_group("several processes", about)
     processes.add_argument("--coordinator", metavar="HOST:PORT", help="the host of process 0, and a free port there")
-    processes.add_argument("--processes", type=int, metavar="N", help="their number; 1 = do not look for others")
-    processes.add_argument("--process-id", type=int, metavar="I", help="the number of this one, from 0")
+    processes.add_argument("--processes", type=int, metavar="N", help="number of processes; 1 = do not look for others")
+    processes.add_argument("--process-id", type=int, metavar="I", help="number of this process, from 0")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -34,7 +34,7 @@ SHOWN_WORDS = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="*", type=path, metavar="FILE", help="text, a sentence a line; none: stdin")
+    parser.add_argument("files", nargs="*", type=path, metavar="FILE", help="text, one sentence per line; none: stdin")
     model_choice.add_arguments(parser)
     parser.add_argument("--scores", action="store_true", help="write each translation's score before it")
     parser.add_argument("--json", action="store_true", help="write JSON lines: texts, tokens, scores")

@@ -1,4 +1,4 @@
-"""What is left out of the training text: pairs that filters reject, counted by reason, and pairs that are held out.
+"""Pairs left out of the training text: rejected by filters, counted by reason, or held out.
 
 Filters are explicit, and off or mild by default.
 """

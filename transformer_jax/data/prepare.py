@@ -290,7 +290,7 @@ def _refuse_other_data(config: ExperimentConfig, corpus: Corpus, digests: Digest
 
 
 def recipe_of(config: ExperimentConfig, corpus_identity: dict[str, Any]) -> dict[str, Any]:
-    """What prepared data depends on: the corpus and the options that affect it. Equal recipes give equal bytes."""
+    """The dependencies of prepared data: the corpus and the options that affect it. Equal recipes give equal bytes."""
     data, model = config.data, config.model
     options: dict[str, Any] = {}
     for option in schema.options(ExperimentConfig):

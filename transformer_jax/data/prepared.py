@@ -185,7 +185,7 @@ class Prepared:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def summary(self) -> str:
-        """What was prepared, what was left out and why, as text."""
+        """A summary as text: what was prepared, what was left out and why."""
         lines = [str(self.directory)]
         for split in self.splits:
             pairs = self.pairs(split)

@@ -110,7 +110,7 @@ def explained(directory: Path) -> Iterator[None]:
 
 
 def patiently(act: Callable[[], T]) -> T:
-    """What `act` returns. An error that may pass is tried again for two minutes."""
+    """Calls `act` and returns its result. An error that may pass is tried again for two minutes."""
     waits = list(WAITS)
     while True:
         try:

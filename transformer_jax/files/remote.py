@@ -210,7 +210,7 @@ def _is_below(name: str, path: Path) -> bool:
 
 @contextlib.contextmanager
 def _state_of(path: Path) -> Iterator[dict[str, list[Any]]]:
-    """What was last seen of each file of the bucket: its version there, its size and time here."""
+    """The last known state of each file of the bucket: its version there, its size and time here."""
     bucket = path.relative_to(_root()).parts[0]
     record = _root() / f"{bucket}.json"
     record.parent.mkdir(parents=True, exist_ok=True)

@@ -146,7 +146,7 @@ _OBJECT_FRAMES = (Frame.TRANSITIVE, Frame.DITRANSITIVE, Frame.PREPOSITIONAL, Fra
 
 
 class Form(NamedTuple):
-    """What its place in the sentence allows a clause."""
+    """The constructions that a clause may have at its place in the sentence."""
 
     is_main: bool = False  # the time may come first
     is_question: bool = False  # no quantifier, as its scope would be unclear

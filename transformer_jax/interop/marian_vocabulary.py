@@ -41,7 +41,7 @@ class Tokens(NamedTuple):
 
 
 def our_ids(tokens: Sequence[str]) -> np.ndarray:
-    """Our id of each Marian token: of the special ones those of this library, of the others numbers in their order."""
+    """Our id of each Marian token: this library's for special tokens, numbers in their order for the others."""
     ordinary = itertools.count(len(SPECIAL_PIECES))
     return np.array([MARIAN_SPECIAL[token] if token in MARIAN_SPECIAL else next(ordinary) for token in tokens])
 

@@ -101,7 +101,7 @@ def stored_arrays(directory: Path) -> Arrays:
 def read_weights(directory: Path, model: ModelConfig, ids: Ids, rows: int) -> Arrays:
     """Our parameters by their paths, including position tables other than sinusoids.
 
-    The arrays must be exactly those of config.json, by name and shape.
+    The arrays must be the ones that config.json implies, by name and shape.
     """
     where, stored = directory / WEIGHTS, stored_arrays(directory)
     pending = dict(stored)

@@ -192,7 +192,7 @@ def _attended(
 
 
 class Context(flax.struct.PyTreeNode):
-    """What attention is given besides its inputs. Stacks and layers take the same tuple, for all their attentions.
+    """The arguments of attention besides its inputs. Stacks and layers take the same tuple, for all their attentions.
 
     - `mask`: boolean, True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1]. Without one each query attends
       to all keys; with a cache of self-attention, to the slots up to its own.

@@ -47,7 +47,7 @@ def with_loaded_modules(config: ModelConfig) -> ModelConfig:
 
 
 def norm_class(config: ModelConfig) -> ModuleClass:
-    """What makes every norm of the model."""
+    """The factory of every norm of the model."""
     norm = module_class(config, "norm", NORMS[config.norm_kind])
     return functools.partial(norm, epsilon=config.norm_epsilon, dtype=jnp.dtype(config.dtype))
 

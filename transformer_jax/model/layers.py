@@ -1,4 +1,4 @@
-"""What the encoder and the decoder are made of: linear maps, dropout, norms, feed-forward, residuals, embeddings."""
+"""The parts of the encoder and the decoder: linear maps, dropout, norms, feed-forward, residuals, embeddings."""
 
 import contextlib
 import functools

@@ -93,7 +93,7 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 def alibi_bias(heads: int, queries_BT: ArrayLike, keys_BS: ArrayLike) -> jax.Array:
-    """What ALiBi adds to the scores, BHTS: minus the slope times the distance, in both directions."""
+    """ALiBi's bias of the scores, BHTS: minus the slope times the distance, in both directions."""
     distance_B1TS = jnp.abs(relative_distances(queries_BT, keys_BS))[:, None].astype(jnp.float32)
     return -jnp.asarray(alibi_slopes(heads))[None, :, None, None] * distance_B1TS
 
@@ -120,7 +120,7 @@ class Positions(nn.Module):
         return x_BTHK
 
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array | None:
-        """What is added to the scores (after scaling): broadcasts to BHTS."""
+        """The bias that is added to the scaled scores: broadcasts to BHTS."""
         return None
 
     def content_queries(self, q_BTHK: jax.Array) -> jax.Array:
@@ -128,7 +128,7 @@ class Positions(nn.Module):
         return q_BTHK
 
     def moved_values(self, weights_BHTS: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> Any:
-        """What is added to the heads' outputs, BTHV."""
+        """The sum that is added to the heads' outputs, BTHV."""
         return None
 
     @property

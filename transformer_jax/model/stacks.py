@@ -18,7 +18,7 @@ DecoderCache = tuple[LayerCache, ...]
 
 
 class _Layer(nn.Module):
-    """What both layers have. A subclass may have another class of residual connections."""
+    """The base of both layers. A subclass may have another class of residual connections."""
 
     residual_class: ClassVar[type[Residual]] = Residual
 
@@ -58,7 +58,7 @@ class EncoderLayer(_Layer):
 class DecoderLayer(_Layer):
     """Self-attention, cross-attention to the encoder's output ("memory"), then feed-forward (section 3.1).
 
-    Its fields are those of `EncoderLayer`. With a cache (from `new_cache`) x holds only new tokens, and the memory is
+    It has the fields of `EncoderLayer`. With a cache (from `new_cache`) x holds only new tokens, and the memory is
     in the cache. The caches of self- and cross-attention are in their contexts; the result has both of them, or None.
     """
 
@@ -90,7 +90,7 @@ class DecoderLayer(_Layer):
 
 
 class _Stack(nn.Module):
-    """What the encoder and the decoder share."""
+    """The base of the encoder and the decoder."""
 
     layer_cls: ModuleClass
     num_layers: int
@@ -155,7 +155,7 @@ class Encoder(_Stack):
 class Decoder(_Stack):
     """A stack of decoder layers over embedded tokens and the encoder's output.
 
-    Its fields are those of `Encoder`, and `output_divisor`: the output is divided by it (muP's width / base width).
+    It has the fields of `Encoder`, and `output_divisor`: the output is divided by it (muP's width / base width).
     """
 
     output_divisor: float = 1.0

@@ -40,7 +40,7 @@ class AttentionInputs(NamedTuple):
 
 
 class Features(NamedTuple):
-    """What logits are computed from. The table is None if a custom embedding computes them."""
+    """The inputs of the output layer. The table is None if a custom embedding computes the logits."""
 
     decoded_BTD: jax.Array
     table_ND: jax.Array | None
@@ -93,7 +93,7 @@ class Transformer(nn.Module):
         head_masks: HeadMasks | None = None,
         deterministic: bool = True,
     ) -> Features:
-        """What a loss needs that computes the logits itself, a few tokens at a time."""
+        """The features of all target positions, for a loss that computes the logits itself, a few tokens at a time."""
         memory_BSD = self.encode(source_BS, inputs, head_masks=head_masks, deterministic=deterministic)
         context = Context(inputs.cross_mask, deterministic=deterministic)
         if inputs.cross_mask is None:

@@ -128,7 +128,7 @@ def microseconds_per_token(config: ExperimentConfig, target: Target, batches: Ba
 
 
 def examine(compiled: Compiled, target: Target, model: ModelConfig) -> dict[str, Any]:
-    """What a program that was compiled for the target needs on each device, as `inspect --json` prints it."""
+    """The needs of a compiled program on each device, as `inspect --json` prints it."""
     program = Program(str(compiled.program.as_text()))
     peak, flops_type = target.flops(model)
     sizes = {str(axis): size for axis, size in compiled.mesh.shape.items()}

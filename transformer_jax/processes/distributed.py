@@ -130,7 +130,7 @@ def joined(coordinator: str | None, count: int | None, number: int | None, mesh:
 
 
 def unreachable(error: BaseException | None) -> str | None:
-    """What JAX says about the other processes, if that is why `error` was raised."""
+    """JAX's message about the other processes, if they are why `error` was raised."""
     while error is not None:
         if isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error):
             return str(error)

@@ -1,4 +1,4 @@
-"""What a sweep compares: families of contrasts, each of which is corrected by itself."""
+"""Families of contrasts, each corrected by itself."""
 
 import collections
 import itertools

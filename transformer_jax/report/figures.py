@@ -290,5 +290,5 @@ def _lines(names: Sequence[str]) -> int:
 
 
 def _columns(names: Sequence[str]) -> int:
-    """Of a legend: wrapped names need the whole width."""
+    """The columns of a legend: wrapped names need the whole width."""
     return 2 if _lines(names) == 1 else 1

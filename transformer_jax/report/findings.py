@@ -1,4 +1,4 @@
-"""What a sweep found: how every variant differs from its baseline on each test set, by each metric."""
+"""The findings of a sweep: how every variant differs from its baseline on each test set, by each metric."""
 
 import math
 import re
@@ -58,7 +58,7 @@ class Compared(NamedTuple):
         }
 
     def significant(self, mark: str, key: str = DIFFERENCES) -> list[str]:
-        """What is significantly "better" or "worse", each with its difference, the largest first."""
+        """The significantly "better" or "worse" contrasts, each with its difference, the largest first."""
         found = [(name, d.value) for name, d in self.families[key].items() if self.metric.mark(d) == mark]
         found.sort(key=lambda pair: -abs(pair[1]))
         return [f"{name}: {self.metric.change(value)}" for name, value in found]

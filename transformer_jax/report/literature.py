@@ -1,4 +1,4 @@
-"""Our differences from the baseline beside those of the literature: their signs, and their ranks."""
+"""Our differences from the baseline beside the literature's: their signs, and their ranks."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

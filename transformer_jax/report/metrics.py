@@ -53,7 +53,7 @@ class Metric(NamedTuple):
         return ("better" if self.sign * difference.value > 0 else "worse") if difference.significant else ""
 
     def verdict(self, difference: Difference) -> str:
-        """What is known of a difference where a margin is declared; "" where none is."""
+        """The verdict on a difference if a margin is declared, else ""."""
         if difference.equivalence_p is None:
             return ""
         return "equivalent" if difference.equivalent else self.mark(difference) or "undecided"
@@ -99,7 +99,7 @@ OPTIONAL = (
 
 
 def metrics_of(sweep: SweepResult) -> list[Metric]:
-    """What a sweep is measured by, its primary metric first.
+    """The metrics of a sweep, its primary metric first.
 
     A custom metric is better the higher it is, unless train.best_metric names it and train.best_is says otherwise.
     """

@@ -46,7 +46,7 @@ class TestReport(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What is said of a sweep; every format is written from this."""
+    """The contents of a report; every format is written from this."""
 
     sweep: SweepResult
     state: str
@@ -188,7 +188,7 @@ def summary(sweep: SweepResult, test: TestFindings) -> list[str]:
 
 
 def code_mixtures(sweep: SweepResult) -> list[str]:
-    """That the runs were not all made by the same code; empty if they were."""
+    """A warning if the runs were not all made by the same code, else empty."""
     made = []
     for run in (run for run in sweep.all_runs if run.finished):
         trained, evaluated = run.versions, run.result.get("versions", {})
@@ -200,7 +200,7 @@ def code_mixtures(sweep: SweepResult) -> list[str]:
 
 
 def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
-    """What a reader must know about how the runs were made."""
+    """Warnings about how the runs were made."""
     is_vmapped = any((run.number("together") or 1) > 1 for run in sweep.runs)
     options = {variant.name: {**sweep.base, **variant.changes} for variant in sweep.variants}
     # Variants with modules that the formula for FLOPs does not know.
@@ -211,7 +211,7 @@ def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
 
 
 def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
-    """What is needed to reproduce the sweep."""
+    """The facts needed to reproduce the sweep."""
     finished = [run for run in sweep.runs if run.finished]
     found = {}
     if sweep.primary:

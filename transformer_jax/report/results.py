@@ -168,7 +168,7 @@ class SweepResult:
         return self.runs + [run for variant in self.variants for run in variant.untuned if run.is_untuned]
 
     def baseline_of(self, compared: Collection[str]) -> str:
-        """What these variants are compared with."""
+        """The variants that these are compared with."""
         baselines = {variant.baseline for variant in self.variants if variant.baseline and variant.name in compared}
         return self.baseline if baselines == {self.baseline} else "its baseline"
 
@@ -274,7 +274,7 @@ def _variant(
 
 
 def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: list[str]) -> RunResult:
-    """What is in a run's folder. A damaged file is a problem, and the run is damaged if that file has scores."""
+    """The contents of a run's folder. A damaged file is a problem, and the run is damaged if that file has scores."""
     run = RunResult(variant, seed, path)
     if not path.is_dir():
         return run

@@ -54,7 +54,7 @@ class Table(NamedTuple):
 
     @property
     def legend(self) -> str:
-        """What its marks and columns mean."""
+        """The meaning of its marks and columns."""
         marks = {cell.mark for column in self.columns for cell in column.cells}
         kinds = {column.kind for column in self.columns}
         is_unverified = any(cell.text.endswith(UNVERIFIED) for column in self.columns for cell in column.cells)

@@ -11,7 +11,7 @@ from transformer_jax.runs.metrics import count_text, duration
 
 
 def cost(sweep: SweepResult) -> dict[str, float]:
-    """What tuning took in all, as far as it was recorded."""
+    """The total cost of tuning, as far as it was recorded."""
     names = ("runs", "updates", "train_seconds", "training_flops")
     return {name: sum(tuned.cost.get(name, 0) for tuned in sweep.tuned.values()) for name in names}
 

@@ -57,7 +57,7 @@ class CodeSnapshots:
         return versions[-1][1] if versions else {}
 
     def notes(self) -> list[str]:
-        """What a reader of the results must know: that they were made by several versions of the code."""
+        """A warning if the results were made by several versions of the code."""
         return [
             f"custom code was changed at step {step:,}: {line}"
             for (_, before), (step, after) in itertools.pairwise(self.versions())

@@ -199,7 +199,7 @@ class RunFolder:
                 file.write(text)
 
     def notes(self) -> list[str]:
-        """What a reader of the results must know: steps that were made by other code."""
+        """A warning that names steps that were made by other code."""
         lines = self.code.notes()
         versions = self.versions()
         for before in versions.get(EARLIER, []):

@@ -103,7 +103,7 @@ def validations_since_best(scores: Mapping[int, float | None]) -> int:
 
 
 class Criterion(NamedTuple):
-    """What the best checkpoint is: the highest or lowest value of a metric.
+    """The criterion of the best checkpoint: the highest or lowest value of a metric.
 
     `measured` is a digest of what values of the metric depend on besides the parameters; "" if on nothing.
     The validations after the step `since` were scored by this criterion.

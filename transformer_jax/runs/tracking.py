@@ -29,7 +29,7 @@ FILE = "tracker.json"
 
 @dataclasses.dataclass(frozen=True)
 class TrackedRun:
-    """What a tracker receives about a run when it starts or resumes."""
+    """The facts that a tracker receives when a run starts or resumes."""
 
     id: str  # the same whenever the run is resumed, and no other run's
     project: str
@@ -76,7 +76,7 @@ class Wandb:
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """What a run is called where its metrics are reported."""
+    """The name of a run where its metrics are reported."""
 
     project: str = "transformer_jax"  # the name of the sweep
     group: str | None = None  # the variant
@@ -138,7 +138,7 @@ class Tracking:
 
 
 def maker(name: str) -> Callable[[TrackedRun], Tracker]:
-    """What makes the tracker of this name or address. Raises BadInput if it is not there."""
+    """The class of the tracker with this name or address. Raises BadInput if it is not there."""
     if not is_address(name):
         require(f"train.tracker = {name}", name)
         return Wandb

@@ -1,4 +1,4 @@
-"""What the three searches share: which targets are allowed, and what is returned.
+"""The rules of all three searches: which targets are allowed, and what is returned.
 
 A search knows no model, only a `Step`. Everything is pure and of static shape, for the caller to `jax.jit`.
 docs/search.md states the guarantees.
@@ -93,7 +93,7 @@ UNDIVIDED = Division()
 class SearchRules:
     """Which targets a search may return, and how it scores them. Lengths count generated tokens, `<eos>` included.
 
-    Ids are those of the step's vocabulary. `<pad>` and `<bos>` are never generated, unless their id is also that of
+    Ids are of the step's vocabulary. `<pad>` and `<bos>` are never generated, unless their id is also that of
     `<eos>`. `min_length` and `max_lengths` are numbers for all sentences, or have one for each: `<eos>` is allowed from
     the first on, and forced at the second, which is at most `max_length`. `prefix` holds the forced first tokens of
     each sentence, filled up with `<pad>`; a minimum wins over a lower limit. `alpha` may be traced.

@@ -1,4 +1,4 @@
-"""What the searches compute over the vocabulary: the largest logits, and their log-probabilities.
+"""Operations over the vocabulary: the largest logits, and their log-probabilities.
 
 Logits stay as the model makes them, a row for each target: as [B, K, V] TPUs would copy all of them at every step.
 Where the mesh axis `axis` divides the vocabulary, each device looks at its own logits, and only what it finds is sent.

@@ -1,4 +1,4 @@
-"""What can be wrong with a sweep: all of it is found before the first run starts."""
+"""The checks of a sweep before its first run: all errors at once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def validate(sweep: Sweep, file: str, overrides: Sequence[tuple[str, str]] = ())
 
 
 def _problems(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    """What is wrong on the command line, and in the file."""
+    """Errors on the command line, and in the file."""
     if not _is_list(sweep.variants) or not all(isinstance(variant, Variant) for variant in sweep.variants):
         return [], [f"variants = {sweep.variants!r}: must be a list of at least one Variant"]
     base, mistyped = base_values(sweep, overrides)
@@ -81,7 +81,7 @@ def problems_of(function: Callable[..., Any], *arguments: Any) -> list[str]:
 
 
 def _sweep_problems(sweep: Sweep) -> list[str]:
-    """What is wrong with a sweep whatever its variants change."""
+    """Errors in a sweep, whatever its variants change."""
     names, folders = [variant.name for variant in sweep.variants], [variant.slug.lower() for variant in sweep.variants]
     seeds: Any = [sweep.seeds - 1] if type(sweep.seeds) is int else sweep.seeds
     are_seeds = _are_different(seeds) and all(type(seed) is int and 0 <= seed <= MAX_SEED for seed in seeds)
@@ -121,7 +121,7 @@ def _sweep_problems(sweep: Sweep) -> list[str]:
 
 
 def _design_problems(sweep: Sweep) -> list[str]:
-    """What is wrong with the levels of a factorial design, which has each combination once."""
+    """Errors in the levels of a factorial design, which has each combination once."""
     designed = [variant for variant in sweep.variants if variant.levels]
     if not designed:
         return []
@@ -139,7 +139,7 @@ def _design_problems(sweep: Sweep) -> list[str]:
 
 
 def _metric_problems(sweep: Sweep, experiments: Sequence[ExperimentConfig]) -> list[str]:
-    """What is wrong with the primary metric and the margins."""
+    """Errors in the primary metric and the margins."""
     custom = [{address.rpartition(":")[2] for address in config.decode.metrics} for config in experiments]
     known = [*METRICS, *sorted(set.intersection(*custom) if custom else ())]
     named = {f"margin[{name!r}]": name for name in margins(sweep)} | {"primary": sweep.primary}
@@ -156,7 +156,7 @@ def _metric_problems(sweep: Sweep, experiments: Sequence[ExperimentConfig]) -> l
 
 
 def _variant_problems(sweep: Sweep, variant: Variant) -> list[str]:
-    """What is wrong with a variant besides the values of its options."""
+    """Errors in a variant besides the values of its options."""
     problems = [
         f"{path}: a variant cannot change it; {SET_BY_SWEEP[path]}" for path in SET_BY_SWEEP.keys() & variant.changes
     ]
@@ -178,7 +178,7 @@ def _variant_problems(sweep: Sweep, variant: Variant) -> list[str]:
 
 
 def _config_problems(sweep: Sweep, changes: Iterable[str], config: ExperimentConfig) -> list[str]:
-    """What is wrong with a valid config as that of a variant: changes without effect, modules that cannot be built."""
+    """Errors in a variant with a valid config: changes without effect, modules that cannot be built."""
     options = {path: schema.find_option(ExperimentConfig, path) for path in changes}
     # A default may be there to undo the base's value.
     set_here = [path for path, option in options.items() if schema.value_at(config, option.path) != option.default]

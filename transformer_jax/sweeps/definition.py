@@ -1,4 +1,4 @@
-"""What an experiment file states: a question, a base config, named variants as differences from it, and seeds."""
+"""The definition of a sweep: a question, a base config, named variants as differences from it, and seeds."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ class SweepFolder:
         return runs
 
     def all_runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
-        """What is to be done, in this order: runs that tune, and runs that are compared."""
+        """All runs in the order of their training: runs that tune, then runs that are compared."""
         return self.tuning_runs(definition, variants) + self.runs(definition, variants)
 
     def find(self, definition: ResolvedSweep, run_id: str) -> SweepRun:
@@ -228,7 +228,7 @@ def differences(stored: ResolvedSweep, wanted: ResolvedSweep) -> list[str]:
 
 
 def _fixed(definition: ResolvedSweep) -> dict[str, Any]:
-    """What may not change in a sweep, described in words, with its value as JSON has it. Variants may be added."""
+    """The settings that may not change in a sweep, in words, with their values as in JSON. Variants may be added."""
     sweep = definition.sweep
     options = [o.path for o in schema.options(ExperimentConfig) if o.affects not in ("computation", "environment")]
     return {

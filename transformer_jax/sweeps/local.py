@@ -76,7 +76,7 @@ def last_lines(log: Path) -> str:
 
 
 class Slot(NamedTuple):
-    """What one process may use of the machine."""
+    """The share of the machine that one process may use."""
 
     cores: tuple[int, ...] = ()  # empty = all
     environment: Mapping[str, str] = MappingProxyType({})

@@ -86,7 +86,7 @@ def measured_on(run: SweepRun, model: Run, test_set: TestSet, weights: str) -> d
 
 
 def analyse(model: Run, config: ExperimentConfig, tests: dict[str, TestSet], name: str, address: str) -> dict[str, Any]:
-    """What an analysis, a function in a user's file, returns for a model."""
+    """The result of an analysis, a function in a user's file, for a model."""
     with extension.running(extension.file_of(address)):
         found = extension.load_object(address)(model, config, tests)
     try:
@@ -97,7 +97,7 @@ def analyse(model: Run, config: ExperimentConfig, tests: dict[str, TestSet], nam
 
 
 def training(run: SweepRun, config: ExperimentConfig, at_step: int | None = None) -> dict[str, Any]:
-    """What metrics.jsonl says about the whole training; the validation is the one at this step, or the last."""
+    """Totals of the training from metrics.jsonl; the validation is the one at this step, or the last."""
     lines = read_metrics(run.folder.metrics)
     logged = [line for line in lines if "seconds" in line]
     if not logged:

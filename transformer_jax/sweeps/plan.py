@@ -1,4 +1,4 @@
-"""What `--dry-run` prints: every variant, what differs in it, its size, and an estimate of the time it takes.
+"""The output of `--dry-run`: every variant, what differs in it, its size, and an estimate of the time it takes.
 
 The time is that of finished runs, or follows from one update of each variant that is compiled and timed now. It is
 meant to be right within a factor of two.

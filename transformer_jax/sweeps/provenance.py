@@ -21,7 +21,7 @@ SHOWN_DIGITS = 8
 
 
 class Made(NamedTuple):
-    """What made one run: a digest for each reference to custom code, and versions of packages."""
+    """The code of one run: a digest for each reference to custom code, and versions of packages."""
 
     name: str
     code: Mapping[str, str]

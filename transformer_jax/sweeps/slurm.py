@@ -38,7 +38,7 @@ SBATCH_OPTION = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 class SlurmTask:
-    """What a job does: it starts a worker, and has it save when SLURM signals that the time is up."""
+    """A job: starts a worker, and has it save when SLURM signals that the time is up."""
 
     def __init__(self, sweep: Path, run_ids: Sequence[str]):
         self.sweep, self.run_ids = sweep, list(run_ids)
@@ -216,7 +216,7 @@ def job_states() -> dict[str, str]:
 
 
 def in_queue(sweep: SweepFolder) -> dict[str, bool]:
-    """Of each run that was submitted, whether its job is queued or running."""
+    """Whether the job of each submitted run is queued or running."""
     jobs = recorded_jobs(sweep)
     states = job_states() if jobs else {}
     return {run_id: states.get(job, "CD") not in OVER for job, run_ids in jobs.items() for run_id in run_ids}

@@ -134,7 +134,7 @@ def load(
 
 
 def parse(path: str, scale: str | None = None) -> tuple[Sweep, str | None]:
-    """What get_sweep() of the file returns, and the scale it was called with: by default the first of its SCALES."""
+    """The result of the file's get_sweep(), and the scale it was called with: by default the first of its SCALES."""
     module = extension.load_module(shipped.resolve(path, shipped.experiments(), "experiment file"), "experiment file")
     with extension.running(path):
         function, scales = module.get_sweep, list(getattr(module, "SCALES", ()))

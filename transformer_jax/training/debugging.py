@@ -24,7 +24,7 @@ LIBRARY = str(Path(__file__).parents[1])
 
 
 class Debugging(NamedTuple):
-    """What was asked for, of a run that trains alone."""
+    """The debugging options of a run that trains alone."""
 
     profile: tuple[int, int] | None = None  # the first step, counted from 1 as in metrics.jsonl, and their number
     debug_nans: bool = False

@@ -1,4 +1,4 @@
-"""What is shown of a running training: its header, its speed, and a progress line."""
+"""The display of a running training: its header, its speed, and a progress line."""
 
 import contextlib
 import math
@@ -118,7 +118,7 @@ def header(
     speed: Throughput,
     programs: int,
 ) -> str:
-    """What a log should begin with: what config.json does not say."""
+    """The first lines of a log: facts that are not in config.json."""
     config, mesh, statistics = compiled.configs[0], compiled.mesh, batches.statistics()
     model, train, per_epoch = config.model, config.train, statistics.steps_per_epoch
     warm = min(max(config.optimizer.warmup_steps, 1), last_step)

@@ -120,7 +120,7 @@ class RunSetup:
         self.schedules = [make_schedule(each.optimizer, each.model.base_d_model, self.last_step) for each in configs]
 
     def _problems(self, is_evaluated: bool) -> Iterator[str]:
-        """What would otherwise fail at the first batch or at the first validation, hours later."""
+        """Checks that would otherwise fail at the first batch or at the first validation, hours later."""
         model, train = self.configs[0].model, self.configs[0].train
         shapes = [*self.batches.shapes, *(self.validation.shapes if self.validation else ())]
         limit, longest = position_limit(model), max(max(shape.source, shape.target) for shape in shapes)

@@ -76,7 +76,7 @@ class Stepper:
         return logits_RN, BeamCache(layers, cache.memory_mask, ancestors_BKL, cache.position + 1)
 
     def grow(self, cache: BeamCache, length: int) -> BeamCache:
-        """The same cache with room for targets of `length` tokens."""
+        """A copy of the cache with room for targets of `length` tokens."""
         batch, beams, old_length = cache.ancestors_BKL.shape
         config = self._model.config
         memory_BSD = jax.ShapeDtypeStruct((batch, cache.memory_mask.shape[-1], config.d_model), config.dtype)

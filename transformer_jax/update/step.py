@@ -94,7 +94,7 @@ class TrainState:
 
 
 class StepMetrics(NamedTuple):
-    """What the loop reads of each step, a few steps later."""
+    """The numbers of a step that the loop reads a few steps later."""
 
     loss: jax.Array
     updates: jax.Array

@@ -53,7 +53,7 @@ class Chunk:
 
 
 def _fault(text: str) -> str | None:
-    """What is wrong with a string that cannot be stored as text; None if nothing is."""
+    """Why a string cannot be stored as text; None if it can."""
     if "\0" in text:
         return f"has a NUL character at {text.index(chr(0)) + 1}"
     try:
@@ -88,7 +88,7 @@ class Corpus(ABC):
 
 
 class CustomCorpus(Corpus):
-    """What `path/to/file.py:Name` yields for train and, if it yields anything, for valid and test."""
+    """The pairs that `path/to/file.py:Name` yields for train and, if there are any, for valid and test."""
 
     def __init__(self, config: DataConfig):
         self._function = extension.load_function("data.corpus", config.corpus, required=("split",))
@@ -111,7 +111,7 @@ class CustomCorpus(Corpus):
             first += len(block)
 
     def _read(self, split: str) -> Iterator[Entry]:
-        """What the function yields for a split, if each is a pair; nothing for a split that does not exist."""
+        """The pairs that the function yields for a split; none for a split that does not exist."""
         with self._function.running():
             found = self._function(split)
             examples = iter(() if found is None else found)
