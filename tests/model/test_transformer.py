@@ -52,17 +52,6 @@ def test_no_look_ahead_and_no_glance_at_another_sentence(changes):
         assert of_source == [token for token in SOURCE[sentence] if token != PAD]
 
 
-@every_architecture
-def test_neither_padding_nor_companions_change_a_sentence(changes):
-    """The second pair beside another first pair, bit by bit; and with less padding."""
-    model, variables = built(**changes)
-    logits = applied(model, variables, SOURCE, TARGET)
-    other = applied(model, variables, np.array([SOURCE[0] + 9, SOURCE[1]]), np.array([TARGET[0] + 4, TARGET[1]]))
-    np.testing.assert_array_equal(other[1], logits[1])
-    shorter = applied(model, variables, SOURCE[:, :4], TARGET)
-    assert_close(shorter[1, :3], logits[1, :3])
-
-
 @pytest.mark.parametrize("changes", [{"positions": "transformer_xl"}, {**ATTENTION, "norm": "pre"}], ids=str)
 def test_step_by_step_with_a_cache_equals_the_full_forward_pass(changes):
     """Two layers; the first tokens come together (a prefix), and the cache is longer than what is decoded.
@@ -219,16 +208,6 @@ def test_attention_weights_come_on_request_and_only_then():
         assert weights_BHTS.shape == (2, 2, queries.shape[1], keys.shape[1])
         np.testing.assert_allclose(weights_BHTS.sum(-1), 1, rtol=1e-6)
         assert (np.moveaxis(np.asarray(weights_BHTS), -1, 1)[keys == PAD] == 0).all(), "padding has a column of zeros"
-
-
-@pytest.mark.parametrize(
-    ("tied", "rows"), [("target", {"source": 20, "target": 30}), ("none", {"source": 20, "target": 30, "output": 30})]
-)
-def test_a_second_vocabulary_has_its_own_size(tied, rows):
-    model, variables = built(tie_embeddings=tied, target_vocab_size=30)
-    tables = {name: leaf["table"].shape[0] for name, leaf in variables["params"].items() if name.endswith("embedding")}
-    assert tables == {f"{name}_embedding": count for name, count in rows.items()}
-    assert jax.eval_shape(lambda: model.apply(variables, SOURCE, TARGET)).shape == (2, 4, 30)
 
 
 def test_logits_are_products_with_the_tied_table():
