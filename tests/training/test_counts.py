@@ -190,9 +190,14 @@ def test_a_checkpoint_is_saved_before_the_validation_of_its_step(tmp_path):
     assert saved == [4]
 
 
-@pytest.mark.parametrize(("minutes", "saved"), [(None, [20, 40, 60]), (10.0, [10, 20, 30, 40, 50, 60])])
-def test_checkpoints_by_time_beside_those_by_step(tmp_path, monkeypatch, minutes, saved):
-    """Each step takes a minute."""
+@pytest.mark.parametrize(
+    ("minutes", "count", "saved"),
+    [(None, 1, [20, 40, 60]), (10.0, 1, [10, 20, 30, 40, 50, 60]), (10.0, 2, [12, 20, 32, 40, 52, 60])],
+)
+def test_checkpoints_by_time_beside_those_by_step(tmp_path, monkeypatch, minutes, count, saved):
+    """Each step takes a minute. Several processes agree where they log."""
+    several = types.SimpleNamespace(count=count, is_first=True, broadcast=lambda value: value)
+    monkeypatch.setattr("transformer_jax.training.train.processes", lambda: several)
     now, advance = [0.0], Trainer.take_step
     monkeypatch.setattr("transformer_jax.training.train.time", types.SimpleNamespace(monotonic=lambda: now[0]))
 
@@ -201,7 +206,7 @@ def test_checkpoints_by_time_beside_those_by_step(tmp_path, monkeypatch, minutes
         advance(self, *arguments, **options)
 
     monkeypatch.setattr(Trainer, "take_step", take_step)
-    options = {"checkpoint_every": 20, "checkpoint_minutes": minutes, "keep_best": 0}
+    options = {"checkpoint_every": 20, "checkpoint_minutes": minutes, "keep_best": 0, "log_every": 4}
     (recorder,) = run(tmp_path, [10] * 60, **options)
     assert [step for step, _ in recorder.checkpoints.saved] == saved
 

@@ -250,8 +250,6 @@ def _digest(leaf: jax.Array) -> jax.Array:
         leaf = jax.random.key_data(leaf)
     if leaf.dtype == bool:
         leaf = leaf.astype(jnp.uint8)
-    if jnp.iscomplexobj(leaf):
-        leaf = jnp.stack([leaf.real, leaf.imag])
     unsigned = {1: jnp.uint8, 2: jnp.uint16}.get(np.dtype(leaf.dtype).itemsize, jnp.uint32)
     bits = jax.lax.bitcast_convert_type(leaf, unsigned).astype(jnp.uint32).reshape(-1)
     odd = 2 * jax.lax.iota(jnp.uint32, bits.size) + 1
