@@ -25,8 +25,8 @@ RUN = runner()
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    # The last trains a model.
-    [pytest.param(page, marks=pytest.mark.drill) if page.stem == "8_learning" else page for page in PAGES],
+    # These compile a model of twelve layers, and train one.
+    [pytest.param(page, marks=pytest.mark.drill) if page.stem in ("6_model", "8_learning") else page for page in PAGES],
     ids=lambda page: page.stem,
 )
 def test_a_page_does_what_it_says(page, tmp_path, monkeypatch):

@@ -40,7 +40,8 @@ def decoded(folder, mesh, beams=(1, 4)):
 
 def searched(run, beams):
     found = [one for beam in beams for one in run.translations(TEXTS, beam=beam, tokens_per_batch=4096)]
-    return zip(*((one.text, one.hypotheses[0].score) for one in found), strict=True)
+    texts, scores = zip(*((one.text, one.hypotheses[0].score) for one in found), strict=True)
+    return texts, scores
 
 
 def assert_decoded_alike(ours, theirs):
@@ -49,19 +50,27 @@ def assert_decoded_alike(ours, theirs):
     assert ours[2] == pytest.approx(theirs[2], abs=1e-3)
 
 
-def test_the_same_translations_on_eight_devices_as_on_one(tmp_path, monkeypatch):
-    """Of a mesh of all three axes and of one that has whole models; the others are in drills/test_every_mesh.py."""
+@pytest.mark.drill
+def test_the_same_translations_on_a_mesh_of_all_three_axes(tmp_path, monkeypatch):
+    """drills/test_every_mesh.py has the others."""
     folder = small_run(tmp_path / "run")
     monkeypatch.setattr(translate, "MIN_TAIL", 100)
     one = on_one_device(folder, beams=(4,))
     assert_decoded_alike(decoded(folder, MeshConfig(fsdp=2, tensor=2), beams=(4,)), one)
-    monkeypatch.setattr(translate, "MIN_TAIL", 1)  # sentences that are over leave their device
-    taken, run_stages = [], beam.run_stages
+
+
+def test_the_same_translations_on_eight_devices_as_on_one(tmp_path, monkeypatch):
+    """Where sentences that are over leave their device."""
+    folder, taken, run_stages = small_run(tmp_path / "run"), [], beam.run_stages
+    monkeypatch.setattr(translate, "MIN_TAIL", 100)
+    with one_device():
+        one = searched(load_run(folder, "averaged"), beams=(4,))
+    monkeypatch.setattr(translate, "MIN_TAIL", 1)
     monkeypatch.setattr(
         beam, "run_stages", lambda *given: taken.append((len(given[0].last_BK), given[-1])) or run_stages(*given)
     )
-    texts, scores = searched(load_run(folder, "averaged", mesh=MeshConfig()), beams=(4,))
-    assert texts == one[0] and scores == pytest.approx(one[1], abs=1e-4)
+    texts, scores = searched(load_run(folder, "averaged", mesh=MeshConfig(fsdp=2)), beams=(4,))
+    assert texts == one[0] and len(set(texts)) > 10 and scores == pytest.approx(one[1], abs=1e-4)
     assert taken == [(4, 1)]  # a quarter of the sentences of each device
 
 
@@ -83,6 +92,7 @@ def test_devices_that_have_the_whole_model_send_nothing():
     assert collectives(compiled_search((8, 1, 1), tail=1), (8, 1, 1)) == []
 
 
+@pytest.mark.drill
 def test_with_fsdp_parameters_are_gathered_before_the_search_and_nothing_is_sent_meanwhile():
     sent = collectives(compiled_search((4, 2, 1), tail=1), (4, 2, 1))
     assert {(message.kind, message.axes, message.in_loop) for message in sent} == {("all-gather", ("fsdp",), False)}
