@@ -39,7 +39,6 @@ def train_from(workdir, other, *options, status=0):
     return train_here(workdir, "optimizer.warmup_steps=1", *options, flags=(f"--init-from={other}",), status=status)
 
 
-@pytest.mark.slow
 def test_the_first_weights_are_the_others_and_the_model_is_too(first, tmp_path):
     """At a rate of nearly nothing they stay what they were. The same command resumes."""
     options = ("optimizer.learning_rate=1e-30", "model.dropout=0.3")
@@ -53,7 +52,6 @@ def test_the_first_weights_are_the_others_and_the_model_is_too(first, tmp_path):
     assert config.data.tokenizer_file == str(first / "data/tokenizer.json")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "is_warned_of"), [("none", True), ("3e-4", False)])
 def test_fine_tuning_at_the_rate_of_a_new_model_is_warned_of(rate, is_warned_of, first, capsys):
     overrides = [("optimizer.learning_rate", rate)]
@@ -101,7 +99,6 @@ def test_a_long_run_keeps_its_intervals(tmp_path):
     assert in_updates(config, prepared, RunFolder(tmp_path / "run")) == config
 
 
-@pytest.mark.slow
 def test_another_size_on_the_command_line_is_refused(first, tmp_path):
     printed = errors(train_from(tmp_path / "run", first, "model.d_ff=48", status=2))
     assert "--init-from: weights of another model than the config's" in printed[-1]
@@ -122,7 +119,6 @@ def random_marian(folder, d_model=32):
     return folder
 
 
-@pytest.mark.slow
 def test_an_imported_model_is_tuned_and_goes_back_to_where_it_came_from(tmp_path):
     """With two SentencePiece models over one table."""
     imported, finer = tmp_path / "imported", tmp_path / "finer"

@@ -8,7 +8,6 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from tests.support.places import ROOT
 from tests.support.small_runs import batch_of, sentences, trainer
@@ -25,7 +24,6 @@ def worst(ours, theirs):
     return max(float(jnp.max(jnp.abs(one - other)) / jnp.max(jnp.abs(other))) for one, other in pairs)
 
 
-@pytest.mark.slow
 def test_value_and_gradient_are_those_of_linens_own_modules():
     run = trainer(train__label_smoothing=0.1)
     config, params = run.config, jax.device_get(run.new().params)

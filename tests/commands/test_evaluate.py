@@ -31,7 +31,6 @@ def record(folder, model):
     return json.loads((folder / "translations/test.averaged.json").read_text())
 
 
-@pytest.mark.slow
 def test_a_prime_number_of_sentences_is_scored_whole(folder, model, record):
     hypotheses = (folder / "translations/test.averaged.txt").read_text().split("\n")[:-1]
     references = (folder / "test.target").read_text().splitlines()

@@ -70,7 +70,6 @@ def test_sums_are_right_and_in_one_split_each():
     assert all(sum(map(int, source.split("+"))) == int(target) for source, target in everything)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "said"),
     [

@@ -59,7 +59,6 @@ def by_name(documents):
 LONG = ("jax_export.md", "modules.md", "nnx.md", "search.md")
 
 
-@pytest.mark.slow
 @by_name(
     [
         pytest.param(document, marks=pytest.mark.drill) if document.name in LONG else document

@@ -45,7 +45,6 @@ def mine(tmp_path):
     return write
 
 
-@pytest.mark.slow
 def test_custom_code_makes_the_updates_that_it_defines(mine):
     """The gradient is divided by the weight that the loss returns, however the batch is divided: half the weight is
     twice the loss."""

@@ -22,7 +22,6 @@ def runner():
 RUN = runner()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     # These compile a model of twelve layers, and train one.

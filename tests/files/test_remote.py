@@ -131,7 +131,6 @@ def test_a_missing_package_is_named(machine, monkeypatch):
         remote.mirrored("gs://bucket/x")
 
 
-@pytest.mark.slow
 def test_a_run_in_a_bucket_is_the_run_on_a_disk(url, machine, tmp_path):
     """Interrupted, gone on with on another machine, and evaluated on a third one."""
     often, flags = "train.log_every=6", [f"--workdir={url}/run"]

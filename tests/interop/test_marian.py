@@ -82,7 +82,6 @@ def test_texts_are_cut_into_the_same_tokens(case):
         assert tokens == model.tokenizer.encode(text)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", ["separate", *(pytest.param(name, marks=pytest.mark.drill) for name in ("shared", "untied"))], indirect=True
 )
@@ -127,7 +126,6 @@ def test_import_export_import_is_exact(name, tmp_path):
         np.testing.assert_array_equal(written[name], array.astype(np.float32))
 
 
-@pytest.mark.slow
 def test_an_imported_run_translates(imported, capsys, tmp_path):
     _, run = imported
     text = tmp_path / "in.txt"

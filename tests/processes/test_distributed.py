@@ -77,7 +77,6 @@ def assert_agree(ours, theirs):
         assert np.abs(array - other[name]).max() < 1e-4, name
 
 
-@pytest.mark.slow
 def test_each_process_loads_only_its_own_rows(stopped):
     """In these updates, fewer than the 38 batches of an epoch, every pair is read by one process alone."""
     # The first batch of a shape is read twice: its program is compiled before.
@@ -86,7 +85,6 @@ def test_each_process_loads_only_its_own_rows(stopped):
     assert not set(read[0]) & set(read[1])
 
 
-@pytest.mark.slow
 def test_two_processes_train_as_one_and_one_goes_on_where_a_signal_left_them(place, stopped):
     train_here(place / "one", *OPTIONS)
     assert "resuming from the checkpoint of step" in train_here(stopped, *OPTIONS)
@@ -102,7 +100,6 @@ def test_a_restart_of_two_processes_is_the_straight_run(place):
     assert_same_run(place / "restarted", place / "straight")
 
 
-@pytest.mark.slow
 def test_one_that_never_starts_ends_the_others():
     """Each says who it is and for what it waits, before JAX ends it."""
     address = free_address()
@@ -193,7 +190,6 @@ with joined(address, 2, number, MeshConfig(start_within=60, lost_after=30, stall
 """
 
 
-@pytest.mark.slow
 def test_what_processes_tell_each_other_and_read_together(tmp_path):
     address = free_address()
     started = [

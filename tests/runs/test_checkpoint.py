@@ -295,7 +295,6 @@ with Checkpoints(Path({directory!r}), keep_latest=3) as checkpoints:
 """
 
 
-@pytest.mark.slow
 def test_a_failed_restore_says_nothing_but_what_we_say(tmp_path):
     with Checkpoints(tmp_path, keep_latest=3) as checkpoints:
         for step in (1, 2, 3):

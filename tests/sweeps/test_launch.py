@@ -379,7 +379,6 @@ def test_a_signal_stops_all(states):
 # The whole command.
 
 
-@pytest.mark.slow
 def test_the_same_command_runs_what_is_missing_and_repeats_nothing(worked, tmp_path, monkeypatch, capfd):
     """Two worker processes at a time; one finds the folder of its run damaged, the other has room on its disk now."""
     finished, definition, _ = worked

@@ -33,7 +33,7 @@ def why_not() -> str:
 
 REASON = why_not()
 PREEMPTS = not REASON and {"low", "high"} <= set(answer("sinfo", "-h", "-o", "%R").split())
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=REASON)]
+pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 of_sweeps = pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="submitit is not installed")
 ENVIRONMENT = training_runs.environment() | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 

@@ -177,7 +177,6 @@ def names_in(folder):
     return sorted(str(path.relative_to(folder)) for pattern in ("*", "*/*") for path in folder.glob(pattern))
 
 
-@pytest.mark.slow
 def test_each_folder_is_what_its_run_alone_would_have_left(runs, apart, joined):
     """And all have the same steps, and the same command finds them ended."""
     ours, folders = joined / "1", [joined / str(number) for number in range(3)]
@@ -190,7 +189,6 @@ def test_each_folder_is_what_its_run_alone_would_have_left(runs, apart, joined):
     assert [metrics(folder) for folder in folders] == before and before[1] != before[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [pytest.param("", marks=pytest.mark.drill), "checkpoints/18/state"],
@@ -222,7 +220,6 @@ def test_each_group_trains_in_turn_until_one_is_stopped(place, monkeypatch):
     assert trained == [["0", "1"], ["2"]] and endings == [Ending("finished")] * 2 + [stopped] * 2
 
 
-@pytest.mark.slow
 def test_a_folder_that_cannot_be_used_is_an_error_of_all(runs, joined):
     """It is in use, or holds another run."""
     with RunFolder(joined / "0").held(), pytest.raises(Failed, match="is training here"):
@@ -231,7 +228,6 @@ def test_a_folder_that_cannot_be_used_is_an_error_of_all(runs, joined):
         train_runs_together(runs, [joined / "0", joined / "2", joined / "1"])
 
 
-@pytest.mark.slow
 def test_an_error_of_one_folder_ends_all_and_stopped_later_each_can_go_on_alone(place, runs, apart, monkeypatch):
     folders, save, log = folders_in(place, "full"), Checkpoints.save, Recorder.log
 

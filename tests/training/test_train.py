@@ -31,8 +31,6 @@ from transformer_jax.runs.export import SavedWeights
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.training.train import Trainer
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):

@@ -17,8 +17,6 @@ from transformer_jax.search import beam
 from transformer_jax.translation import translate
 from transformer_jax.update.sharding import batch_sharding, make_mesh, state_shardings
 
-pytestmark = pytest.mark.slow
-
 TEXTS = [sentence(number) for number in (1, 5, 6, 7, 9, 10, 11, 13, 14, 15, 17, 18, 21, 22, 23, 25, 26)]
 PAIRS = list(zip(TEXTS, TEXTS[::-1], strict=True))
 

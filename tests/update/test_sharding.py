@@ -210,7 +210,6 @@ def shapes_sent(program, mesh, kind, *axes):
     return +counted
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("data in parts", marks=pytest.mark.drill), "data and tensor in parts"])
 def test_each_gradient_is_added_up_once_an_update(name):
     """Each device's own slice of it, the tied table too, for any number of microbatches; nothing else along data."""
@@ -224,7 +223,6 @@ def test_each_gradient_is_added_up_once_an_update(name):
     assert kinds <= {("all-reduce", ("data",)), ("all-reduce", ("tensor",))}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("fsdp", marks=pytest.mark.drill), "all three in parts"])
 def test_along_fsdp_matrices_are_gathered_once_and_activations_stay_where_they_are(name):
     configuration = CONFIGURATIONS[name]
