@@ -89,7 +89,8 @@ def gradients_at_once(wanted: bool) -> contextlib.AbstractContextManager[None]:
     """While this is traced, no product's gradient of x is used before the gradient of its kernel is there, too.
 
     XLA for TPUs otherwise computes the kernels' gradients last, and moves what they need of all layers to memory and
-    back. On GPUs it changes little, and delays messages.
+    back: compiled for 8 v5e, base with two layers per stack then has 19 % more traffic and needs 9 % more temporary
+    memory. On GPUs it changes little, and delays messages.
     """
     return _during(_AT_ONCE, wanted)
 
