@@ -30,7 +30,7 @@ from transformer_jax.evaluation import (
 from transformer_jax.experiment import Evaluation, evaluate_run, identity, split_of, with_vocabulary
 from transformer_jax.report.statistics import bleu as bleu_of_statistics
 from transformer_jax.runs import records as evaluation_records
-from transformer_jax.sweeps import measure
+from transformer_jax.sweeps import worker
 
 REFERENCES = ["the cat sat on the mat", "a well-known rich-text format .", "it is raining cats and dogs today"] * 5
 HYPOTHESES = ["the cat sat on a mat", "a well-known rich text format .", "it rains cats and dogs today"] * 5
@@ -150,16 +150,16 @@ def test_a_sweeps_run_is_measured_again_unless_it_was_measured_so(folder, monkey
         record["exact_match"] = {"right": 0, "total": 2}
         return Evaluation({**record, "hypotheses_sha256": evaluation_records.lines_sha256(["a", "b"])}, ["a", "b"])
 
-    monkeypatch.setattr(measure, "evaluate_run", evaluation)
+    monkeypatch.setattr(worker, "evaluate_run", evaluation)
     run = types.SimpleNamespace(path=folder)
     for beam in (4, 4, 3, 3):
         model.config = dataclasses.replace(model.config, decode=dataclasses.replace(model.config.decode, beam=beam))
-        measured = measure.measured_on(run, model, test_set, "latest")
+        measured = worker.measured_on(run, model, test_set, "latest")
     assert made == [4, 3] and measured["decode"]["beam"] == 3 and measured["weights_sha256"] == model.weights_sha256
     (folder / "translations" / "test.latest.txt").write_text("a\nc\n")
-    measure.measured_on(run, model, test_set, "latest")
+    worker.measured_on(run, model, test_set, "latest")
     model.params = jax.tree.map(lambda leaf: 1.5 * leaf, model.params)  # of the same step
-    measure.measured_on(run, model, test_set, "latest")
+    worker.measured_on(run, model, test_set, "latest")
     assert made == [4, 3, 3, 3]
 
 

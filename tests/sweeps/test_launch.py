@@ -9,9 +9,10 @@ import signal
 
 import pytest
 
-from tests.support.sweep_runs import FOUR, defined, pretend_finished
+from tests.runs.test_code import LOSS
+from tests.support.sweep_runs import BASE, FOUR, defined, pretend_finished
 from transformer_jax import cli
-from transformer_jax.errors import EXIT_UNFINISHED, BadInput, Failed
+from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Failed
 from transformer_jax.files.atomic import write_json
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import Variant, grid, launch
@@ -280,6 +281,47 @@ def test_two_launchers_do_not_work_on_one_sweep(folder):
     folder.save(defined())
     with folder.held(), pytest.raises(BadInput, match=f"process {os.getpid()}"):
         launch.launch(folder, defined(), LaunchOptions())
+
+
+# Custom code.
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A folder with a custom loss; the current directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(LOSS)
+    return tmp_path
+
+
+@pytest.fixture
+def custom(mine):
+    """A sweep of two variants with a custom loss; the first run is finished."""
+    base = {**BASE, "train": {**BASE["train"], "loss": "mine.py:loss"}}
+    definition = defined(FOUR, base=base)
+    definition = dataclasses.replace(definition, code=definition.code_of())
+    folder = SweepFolder(mine / "sweep")
+    finished, _ = folder.runs(definition)
+    pretend_finished(finished)
+    result = json.loads((finished.path / "result.json").read_text())
+    write_json(finished.path / "result.json", {**result, "code": definition.code_of(finished)})
+    return folder, definition
+
+
+def test_a_sweep_refuses_runs_of_other_code(mine, custom, capsys):
+    folder, definition = custom
+    launch.compare_code(folder, definition)
+    folder.save(definition)
+    assert folder.load().code == definition.code != {}
+    (mine / "mine.py").write_text(LOSS + "loss.is_edited = True\n")
+    edited = dataclasses.replace(definition, code=definition.code_of())
+    with pytest.raises(ConfigError, match=r"mine\.py:loss .*base, seed 0") as error:
+        launch.compare_code(folder, edited)
+    assert not any("\n" in problem for problem in error.value.problems), "a line each"
+    launch.compare_code(folder, dataclasses.replace(edited, accept_changed_code=True))
+    assert "the report mentions it" in capsys.readouterr().err
+    with pytest.raises(Failed, match=r"mine\.py was edited after the sweep was launched"):
+        definition.refuse_edited(folder.runs(definition)[1])
 
 
 # Running jobs: retries, --fail-fast and signals, whatever the processes are.

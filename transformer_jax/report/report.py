@@ -18,11 +18,12 @@ from transformer_jax.report.table import STATE_NAMES, TRAINING_TIME, Table
 from transformer_jax.report.text import some, words
 from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, IDENTIFYING, LAST_STEP
 from transformer_jax.runs.metrics import duration
-from transformer_jax.sweeps.provenance import Made, mixtures
 
 # The most runs named in the list of those that never started.
 MOST_NEVER_STARTED = 4
 STATES = ("finished", "not evaluated", "running", "interrupted", "stopped", "diverged", "failed", "damaged", "waiting")
+# The most runs named that were made by one version of something; and the digits of a digest of custom code.
+SHOWN_RUNS = SHOWN_DIGITS = 8
 # In versions.json, but not versions.
 NO_VERSIONS = ("command", "directory", CONFIG_DIGEST, EARLIER, LAST_STEP)
 
@@ -189,14 +190,27 @@ def summary(sweep: SweepResult, test: TestFindings) -> list[str]:
 
 def code_mixtures(sweep: SweepResult) -> list[str]:
     """A warning if the runs were not all made by the same code, else empty."""
-    made = []
+    names: dict[str, dict[str, list[str]]] = {}  # what it is -> its version or digest -> names of runs
+    notes: list[str] = []
     for run in (run for run in sweep.all_runs if run.finished):
         trained, evaluated = run.versions, run.result.get("versions", {})
         both = [name for name in IDENTIFYING if name in trained and name in evaluated]
         changed = [f"{n}: {trained[n]}, evaluated: {evaluated[n]}" for n in both if str(trained[n]) != evaluated[n]]
-        notes = [*run.notes, *(f"trained with {change}" for change in changed)]
-        made.append(Made(run.name, run.result.get("code", {}), evaluated or trained, tuple(notes)))
-    return mixtures(made)
+        notes += [f"{run.name}: {note}." for note in (*run.notes, *(f"trained with {change}" for change in changed))]
+        versions = evaluated or trained
+        facts = {f"custom code {code}": digest[:SHOWN_DIGITS] for code, digest in run.result.get("code", {}).items()}
+        facts |= {name: str(versions.get(name, "not recorded")) for name in IDENTIFYING if versions}
+        for kind, fact in facts.items():
+            names.setdefault(kind.replace("_sha256", " source"), {}).setdefault(fact, []).append(run.name)
+    lines = []
+    for kind, by_fact in names.items():
+        if len(by_fact) > 1:
+            made = "; ".join(
+                f"{fact} in {'; '.join(found[:SHOWN_RUNS])}{' and others' * (len(found) > SHOWN_RUNS)}"
+                for fact, found in by_fact.items()
+            )
+            lines.append(f"The runs were not all made by the same {kind}: {made}.")
+    return lines + notes
 
 
 def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:

@@ -18,7 +18,7 @@ from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Faile
 from transformer_jax.files.atomic import explained
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.signals import StopSignals
-from transformer_jax.sweeps import provenance
+from transformer_jax.runs.folder import identifying_versions
 from transformer_jax.sweeps.checks import TUNING_SEEDS
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
@@ -73,11 +73,30 @@ def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions)
         definition,
         together=options.together is not None,
         cores=cores,
-        code=provenance.digests(definition),
+        code=definition.code_of(),
         accept_changed_code=options.accept_changed_code,
     )
-    provenance.check(sweep, definition)
+    compare_code(sweep, definition)
     return definition
+
+
+def compare_code(sweep: SweepFolder, definition: ResolvedSweep) -> None:
+    """Raises if finished runs were made by other custom code, unless that is accepted; warns of another library.
+
+    Unfinished runs compare their code themselves when they are resumed.
+    """
+    results = [(run.name, result) for run in sweep.all_runs(definition) if (result := run.result()) is not None]
+    lines = []
+    for code, digest in definition.code.items():
+        if edited := [name for name, result in results if result["code"].get(code, digest) != digest]:
+            lines.append(f"{code} has changed since {len(edited)} runs were made, such as {edited[0]}")
+    if lines and not definition.accept_changed_code:
+        hint = "Use another --workdir, restore the code (each run has a copy in code/), or give --accept-changed-code"
+        raise ConfigError([f"{sweep.path}: custom code was edited:", *(f"  {line}" for line in lines), hint])
+    if other := [name for name, result in results if result["versions"] != identifying_versions()]:
+        lines.append(f"another version of the library or of JAX made {len(other)} runs, such as {other[0]}")
+    for line in lines:
+        tell(f"warning: {line}; the report mentions it")
 
 
 def prepare_data(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str]) -> None:

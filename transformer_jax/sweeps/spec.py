@@ -17,12 +17,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transformer_jax import extension, shipped
-from transformer_jax.config import ExperimentConfig, from_config_dict
-from transformer_jax.errors import BadInput, did_you_mean
+from transformer_jax.config import ExperimentConfig, addresses, from_config_dict
+from transformer_jax.errors import BadInput, Failed, did_you_mean
 from transformer_jax.model import size
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.sweeps.checks import validate
 from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, margins, repeated
+from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.update.optimizer import peak_rate
 
 FORMAT = 1
@@ -76,6 +77,19 @@ class ResolvedSweep:
             optimizer = dataclasses.replace(optimizer, learning_rate=rate)
         seed = seed if "initialization" in self.vary else config.seed
         return dataclasses.replace(config, seed=seed, data=data, optimizer=optimizer)
+
+    def code_of(self, run: SweepRun | None = None) -> dict[str, str]:
+        """A digest for each reference to custom code in the sweep or in one of its runs, analyses included."""
+        configs = self.experiments.values() if run is None else [run.experiment]
+        references = {code for config in configs for _, code in addresses(config)}
+        references |= {self.sweep.analyses[name] for name in (self.sweep.analyses if run is None else run.analyses)}
+        return {code: extension.read_code(code).digest for code in sorted(references)}
+
+    def refuse_edited(self, run: SweepRun) -> None:
+        """Raises if code was edited since the sweep was launched."""
+        for code, digest in self.code_of(run).items():
+            if digest != self.code.get(code, digest):
+                raise Failed(f"{extension.file_of(code)} was edited after the sweep was launched; launch it again")
 
     def command(self) -> list[str]:
         """The arguments of `transformer-jax` that define this sweep again in an empty folder, without --workdir."""
