@@ -15,11 +15,8 @@ BAD_FILES = [
     ("x = 1", "get_config()"),
     ("def get_config():\n    return 7", "ConfigDict"),
     ("def get_config():\n    return {'model': 3}", "model = 3: is a group of options, not a value"),
-    ("def get_config():\n    return {'modell': {}}", "modell: no such option; did you mean model?"),
-    ("def get_config():\n    return {'model': {'dropout': 'low'}}", "model.dropout = 'low': must be a number"),
     ("def get_config():\n    return {'model': {'d_model': True}}", "model.d_model = True: must be a whole number"),
     ("def get_config():\n    return {3: 4}", "3: no such option"),
-    ("def get_config():\n    return {'optimizer': {'learning_rate': 10**400}}", ": must be a number"),
 ]
 
 
@@ -32,10 +29,7 @@ def test_bad_config_file(tmp_path, text, message):
     assert message in str(error.value) and str(file) in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["def get_config(:", "1 / 0", "import sys; sys.exit(0)", "def get_config():\n    return undefined_name"],
-)
+@pytest.mark.parametrize("text", ["def get_config(:", "import sys; sys.exit(0)", "def get_config():\n    return name"])
 def test_an_error_in_a_users_file_comes_with_its_traceback(tmp_path, text, capsys):
     file = tmp_path / "mine.py"
     file.write_text(text)
@@ -64,7 +58,7 @@ def test_a_preset_takes_an_argument(tmp_path, monkeypatch):
     assert configuration.load("preset:sized:5000", []).train.steps == 5000
 
 
-@pytest.mark.parametrize("name", ["preset:textt", "preset:", "preset:../text", "configs/text.py", "text"])
+@pytest.mark.parametrize("name", ["preset:textt", "preset:../text", "configs/text.py"])
 def test_an_unknown_name_is_answered_with_presets(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput, match=r"\btext\b"):

@@ -39,8 +39,3 @@ def test_scores_come_with_the_sentences_that_they_belong_to(folder, tmp_path, ca
     metrics = [line.split() for line in section(capsys.readouterr().out, "metrics").splitlines()]
     assert ["test.latest:", "sentences", "none", "01234567"] in metrics
     assert ["test.latest:", "bleu", "none", "31.25"] in metrics
-
-
-def test_what_is_not_a_run_gets_one_line(folder, tmp_path, capsys):
-    assert cli.main(["diff", str(folder), str(tmp_path)]) == 2
-    assert capsys.readouterr().err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""import: what is printed of the model, and a folder that is refused. The formats: tests/interop."""
+"""import: what is printed of the model. The formats: tests/interop."""
 
 from tests.support.marian_folders import unpacked
 from transformer_jax import cli
@@ -10,8 +10,3 @@ def test_the_size_and_the_languages_are_printed(tmp_path, capsys):
     printed = capsys.readouterr()
     assert "a source must begin with the target language: >>deu<< >>nds<<" in printed.err
     assert "2 + 1 layers of width 16" in printed.out
-
-
-def test_a_folder_that_does_not_exist_is_refused(tmp_path, capsys):
-    assert cli.main(["import", "marian", str(tmp_path / "none"), f"--workdir={tmp_path / 'run'}"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1 and not (tmp_path / "run").exists()

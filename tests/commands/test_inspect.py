@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.places import ROOT
 from transformer_jax import ModelConfig, cli
-from transformer_jax.model.size import parameter_counts, training_flops
+from transformer_jax.model.size import parameter_counts
 
 BASE = f"--config={ROOT / 'configs/base.py'}"
 SMALL = ["--config.model.d_model=8", "--config.model.d_ff=12", "--config.model.num_heads=2"]
@@ -31,7 +31,8 @@ def test_the_resolved_config_comes_first(inspect):
 
 
 def test_every_parameter_is_listed_and_the_sum_is_the_models(inspect):
-    _, parameters, _ = inspect()
+    _, parameters, cost = inspect()
+    assert "a target token 82.7 MFLOP forward" in cost
     header, *rows, total = parameters.splitlines()
     assert header.split() == ["parameters", "shape", "layers", "total"]
     sums = [int(row.split()[-1].replace(",", "")) for row in [*rows, total]]
@@ -56,18 +57,11 @@ def test_the_padding_of_batches_is_that_of_the_configs_mesh(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--data", "--json"], ["--data", "--program=p.txt"], ["--options", "--compile-for=H100"]]
+    "arguments", [["--json", "--data"], ["--program=p.txt", "--data"], ["--compile-for=H100", "--options"]]
 )
 def test_a_flag_without_effect_is_an_error(arguments, capsys):
     assert cli.main(["inspect", BASE, *arguments]) == 2
-    assert f"{arguments[1].partition('=')[0]}: no effect with {arguments[0]}" in capsys.readouterr().err
-
-
-def test_the_cost_of_a_batch_is_the_formulas(inspect):
-    _, _, cost = inspect("--config.data.tokens_per_batch=1000")
-    trained = training_flops(ModelConfig.base(), 32, 32)
-    assert f"a target token 82.7 MFLOP forward, {trained.target_token / 1e6:.1f} trained" in cost
-    assert f"a batch of 1,000 + 1,000 tokens {trained.of(1000, 1000) / 1e12:.3g} TFLOP trained" in cost
+    assert arguments[0].partition("=")[0] in capsys.readouterr().err
 
 
 def test_a_custom_module_is_shown_as_built_and_marked_as_outside_the_formula(inspect, tmp_path):

@@ -61,17 +61,14 @@ def test_all_that_is_wrong_is_reported_at_once():
 @pytest.mark.parametrize(
     ("variants", "changes", "option"),
     [
-        ([], {"seeds": [1, 1]}, "seeds"),
         ([], {"seeds": True}, "seeds"),
         ([FOUR], {"seeds": [1_000_000], "tune": (1, 2)}, "seeds"),
         ([], {"variants": ["base"]}, "variants"),
         ([Variant("Base", FOUR.changes)], {}, "'base' and 'Base'"),
         ([Variant("..")], {}, "name"),
-        ([], {"name": ""}, "name"),
         ([FOUR], {"base": SHORT}, "train.steps = 1"),  # once, not for each variant
         ([], {"overrides": [("train.best_metric", "exact_match")]}, "train.best_metric"),
         ([FOUR], {"tune": (1 / 3, 0.333333)}, "tune"),
-        ([FOUR], {"tune": (2,)}, "tune"),
         ([FOUR], {"untuned": True}, "untuned"),
         ([Variant("a", FOUR.changes, published={"blue": 27.5})], {}, "published['blue']"),
         ([Variant("a", FOUR.changes, published={"bleu": math.nan})], {}, "published['bleu']"),

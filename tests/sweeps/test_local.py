@@ -68,10 +68,8 @@ def test_a_full_disk_ends_the_launch_and_not_one_run_after_the_other(folder, run
     ("chips", "jobs", "visible", "bounds"),
     [
         (4, None, ["0", "1", "2", "3"], "1,1,1"),
-        (4, 2, ["0,1", "2,3"], "1,2,1"),
         (8, 3, ["0,1", "2,3", "4,5"], "1,2,1"),
         (4, 9, ["0", "1", "2", "3"], "1,1,1"),
-        (4, 1, ["0,1,2,3"], "2,2,1"),
     ],
 )
 def test_a_tpu_chip_belongs_to_one_process(monkeypatch, tmp_path, chips, jobs, visible, bounds):

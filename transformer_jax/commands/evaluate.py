@@ -74,14 +74,14 @@ def table(record: Mapping[str, Any]) -> str:
     """The scores as text."""
     from transformer_jax.bootstrap import CONFIDENCE
 
+    exact, perplexity = record["exact_match"], record["perplexity"]
     lines = [f"{record['test_set']}: {record['n']:,} sentences; {_weights(record)}"]
     lines += [f"{record[name]:,} {what}" for name, what in CUT.items() if record.get(name)]
     lines.append("")
-    for name, measure in record["measures"].items():
-        lines.append(f"{name:<24}{measure['score']:8.2f}   {measure['signature']}")
-    for name in ("per_token", "per_word", "per_character"):
-        lines.append(f"{'perplexity ' + name:<24}{record['perplexity'][name]:8.3f}")
-    exact = record["exact_match"]
+    lines += [f"{name:<24}{found['score']:8.2f}   {found['signature']}" for name, found in record["measures"].items()]
+    lines += [
+        f"{f'perplexity {unit}':<24}{perplexity[unit]:8.3f}" for unit in ("per_token", "per_word", "per_character")
+    ]
     lines += ["", f"equal to the reference, with intervals of {CONFIDENCE:.0%} over {exact['resampled']}"]
     rows = {"all": exact}
     for label, groups in exact.get("groups", {}).items():

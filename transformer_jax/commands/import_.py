@@ -30,8 +30,5 @@ def run(arguments: argparse.Namespace) -> None:
     model, tokens = run.config.model, run.tokenizer.pieces(range(run.tokenizer.vocab_size))
     if codes := [token for token in tokens if token.startswith(">>") and token.endswith("<<")]:
         tell(f"a source must begin with the target language: {' '.join(codes)}")
-    layers, size = (
-        f"{model.num_encoder_layers} + {model.num_decoder_layers} layers",
-        sum(parameter_counts(model).values()),
-    )
-    print(f"{arguments.workdir}: {layers} of width {model.d_model}, {size:,} parameters")
+    layers, size = f"{model.num_encoder_layers} + {model.num_decoder_layers}", sum(parameter_counts(model).values())
+    print(f"{arguments.workdir}: {layers} layers of width {model.d_model}, {size:,} parameters")

@@ -34,29 +34,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "the prepared data, and its batches in buckets and packed: programs, padding, and with --compile-for time"
     one.add_argument("--data", action="store_true", help=about)
     one.add_argument("--options", action="store_true", help="list all options with defaults and meanings")
+    about = "write the compiled program to FILE and print its memory; without --compile-for it is compiled for here"
+    one.add_argument("--program", type=path, metavar="FILE", help=about)
     about = "compile for accelerators that need not be here, and print memory, arithmetic and collectives: "
     about += "8xH100, 64xA100, v5e:2x4, v5p:8x8x8 (docs/accelerators.md)"
     parser.add_argument("--compile-for", metavar="DEVICES", help=about)
-    about = "write the compiled program to FILE and print its memory; without --compile-for it is compiled for here"
-    parser.add_argument("--program", type=path, metavar="FILE", help=about)
     about = "what is compiled: the train step (default), or the search"
     parser.add_argument("--program-of", choices=("train", "decode"), help=about)
     parser.add_argument("--json", action="store_true", help="print what was compiled as JSON")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    of_a_program = {"--program": arguments.program, "--program-of": arguments.program_of, "--json": arguments.json}
-    if arguments.options:
-        of_a_program["--compile-for"] = arguments.compile_for
-    unused = [flag for flag, value in of_a_program.items() if value]
-    if unused and (arguments.options or arguments.data):
-        raise BadInput(f"{', '.join(unused)}: no effect with {'--data' if arguments.data else '--options'}")
+    is_compiled = (arguments.compile_for or arguments.program) and not arguments.data
+    if (arguments.json or arguments.program_of) and not is_compiled:
+        raise BadInput("--json and --program-of need --compile-for or --program, without --data")
+    if arguments.options and arguments.compile_for:
+        raise BadInput("--compile-for: has no effect with --options")
     if arguments.options:
         print(options_table())
         return
-    is_compiled = arguments.compile_for is not None or arguments.program is not None
-    if (arguments.json or arguments.program_of) and not is_compiled:
-        raise BadInput("--json and --program-of need --compile-for or --program")
     experiment = inspected(arguments)
     if arguments.data:
         print(data_report(experiment, arguments.workdir, arguments.compile_for))

@@ -71,15 +71,12 @@ def draw(arguments: argparse.Namespace) -> str:
 
 def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]:
     """The scores that `evaluate` stored for these weights; empty if there are none."""
-    from transformer_jax.report.results import parsing
-
     decode = run.config.decode
     found = run_path / "translations" / f"{records.named(split, weights, run.weights_sha256, decode, decode)}.json"
     record = read_record(found) if found.is_file() else {}
     if records.difference(record, {"weights_sha256": run.weights_sha256, "decode": records.search(decode)}):
         return {}
-    with parsing(found):
-        return {f"{name} on {split}": f"{record['measures'][name.lower()]['score']:.1f}" for name in ("BLEU", "chrF")}
+    return {f"{name} on {split}": f"{record['measures'][name.lower()]['score']:.1f}" for name in ("BLEU", "chrF")}
 
 
 def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:

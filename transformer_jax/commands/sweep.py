@@ -88,6 +88,7 @@ def factors(text: str) -> tuple[float, ...]:
 def run(arguments: argparse.Namespace) -> int:
     import jax
 
+    from transformer_jax.processes.hardware import keep_freed_memory
     from transformer_jax.sweeps.folder import SweepFolder
     from transformer_jax.sweeps.launch import LaunchOptions, launch, ready
     from transformer_jax.sweeps.local import confined, slots
@@ -105,7 +106,8 @@ def run(arguments: argparse.Namespace) -> int:
         from transformer_jax.sweeps.plan import plan
 
         jobs = 1 if options.slurm else options.jobs
-        with confined(slots(jobs)[0]):  # updates are timed with the cores or the GPU of a run
+        keep_freed_memory()
+        with confined(slots(jobs)[0]):  # updates are timed as a run would make them
             definition = _definition(arguments, sweep)
             variants = definition.chosen(options.only)
             print(plan(sweep, ready(sweep, definition, options), variants, jobs))

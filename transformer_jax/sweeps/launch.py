@@ -142,7 +142,7 @@ class Launcher:
             learned = {status.run.variant for status in tried if status.state != "diverged"}
             # A rate that diverges is no failure of a variant, unless all do.
             self.statuses = [at for at in tried if at.state != "diverged" or at.run.variant not in learned]
-        if not self._is_over():
+        if self.variants and not self._is_over():
             self._run_missing(self.sweep.runs(self.definition, self.variants))
         return self._conclude()
 

@@ -35,9 +35,8 @@ class RunStatus:
     step: int = 0
     steps: int = 0
     loss: float | None = None  # of training; of validation when finished
-    # Of validation; of the first test set when finished.
-    bleu: float | None = None
-    score: float | None = None  # by the sweep's primary metric
+    bleu: float | None = None  # of validation; of the first test set when finished
+    score: float | None = None  # the same by the sweep's primary metric
     seconds_left: float | None = None
     error: str = ""
     host: str = ""  # where it was tried last
@@ -84,37 +83,25 @@ def status_of(run: SweepRun) -> RunStatus:
     result, attempt = run.result() if run.is_finished() else None, run.attempt()
     host = attempt.get("host", "")
     if result is not None:
-        steps, bleu, score = result["steps"], None, None
-        for test in list(result["tests"].values())[:1]:
-            bleu, score = test["bleu"], tested(test, run.primary)
-        return RunStatus(run, "finished", steps, steps, result["valid"].get("loss"), bleu, score, host=host)
+        steps, test = result["steps"], next(iter(result["tests"].values()), None)  # a run that tunes has none
+        scores = (None, None) if test is None else (test["bleu"], tested(test, run.primary))
+        return RunStatus(run, "finished", steps, steps, result["valid"].get("loss"), *scores, host=host)
     state, error = state_of(run.path, attempt)
     try:
         lines, age = read_metrics(run.folder.metrics), time.time() - run.folder.metrics.stat().st_mtime
     except OSError:
         lines, age = [], None
     steps = run.folder.last_step() or run.experiment.train.steps
-    trained = [line for line in lines if "loss" in line]
-    step = lines[-1]["step"] if lines else 0
+    latest = {name: value for line in lines for name, value in line.items()}
+    step = latest.get("step", 0)
     if state == "running" and step >= steps:
         state = "measuring"
-
-    def last(name: str) -> float | None:
-        return next((line[name] for line in reversed(lines) if name in line), None)
-
-    return RunStatus(
-        run,
-        state,
-        step,
-        steps,
-        loss=last("loss"),
-        bleu=last("bleu"),
-        score=last("valid_perplexity" if run.primary == "perplexity" else run.primary),
-        seconds_left=_seconds_left(trained, steps) if state == "running" else None,
-        error=error,
-        host=host,
-        age=age,
-    )
+    left, trained = None, [line for line in lines if "loss" in line]
+    if state == "running" and trained:  # at the pace of the last line: the first includes compilation
+        last, before = trained[-1], trained[-2]["step"] if len(trained) > 1 else 0
+        left = last["seconds"] / max(last["step"] - before, 1) * (steps - last["step"])
+    score = latest.get("valid_perplexity" if run.primary == "perplexity" else run.primary)
+    return RunStatus(run, state, step, steps, latest.get("loss"), latest.get("bleu"), score, left, error, host, age)
 
 
 def tested(test: Mapping[str, Any], metric: str) -> float | None:
@@ -123,14 +110,6 @@ def tested(test: Mapping[str, Any], metric: str) -> float | None:
         return 100 * test["exact_match"]["right"] / test["exact_match"]["total"]
     scores = {**test, "perplexity": test.get("perplexity_per_token"), **test.get("custom_metrics", {})}
     return scores.get(metric)
-
-
-def _seconds_left(trained: Sequence[Mapping[str, Any]], steps: int) -> float | None:
-    """At the pace of the last line; the first includes compilation."""
-    if not trained:
-        return None
-    last, before = trained[-1], trained[-2]["step"] if len(trained) > 1 else 0
-    return last["seconds"] / max(last["step"] - before, 1) * (steps - last["step"])
 
 
 class Progress:
