@@ -1,4 +1,4 @@
-"""A real SLURM: sweeps (an array, a requeue, a failing job, coming back), and the job script of docs/clusters.
+"""A real SLURM: sweeps (an array, a requeue, coming back), and the job script of docs/clusters.
 
 Skipped where none answers. One node on loopback is enough: packages slurm-wlm and munge, submitit, and SLURM_CONF.
 Preemption needs a partition "low" that jobs of a partition "high" preempt (PreemptMode=REQUEUE).
@@ -55,12 +55,7 @@ SLURM = ("--workdir=sweep", "--slurm", "--time-limit=10", "--slurm-option=commen
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     place = tmp_path_factory.mktemp("slurm")
-    experiment_file(
-        place, "Variant('h = 4', {'model.num_heads': 4, 'train.steps': 12})", "Variant('corrupt', {'train.steps': 12})"
-    )
-    corrupt = place / "sweep/runs/corrupt/seed-0"
-    (corrupt / "checkpoints/6").mkdir(parents=True)
-    (corrupt / "config.json").write_text("{ damaged")
+    experiment_file(place, "Variant('h = 4', {'model.num_heads': 4, 'train.steps': 12})")
     return place
 
 
@@ -76,10 +71,8 @@ def launch(place, *arguments):
 
 
 @of_sweeps
-def test_an_array_a_requeue_in_the_middle_and_a_failing_job(place):
-    (place / "sweep/runs").rename(place / "runs")  # to be put there once the sweep has begun: its folder must be empty
-    (place / "sweep").rmdir()
-    launcher = launch(place, "--jobs=2", "--only=[bh]*")
+def test_an_array_and_a_requeue_in_the_middle(place):
+    launcher = launch(place, "--jobs=2")
     jobs = json.loads(until(lambda: (file := place / "sweep/slurm/jobs.json").is_file() and file.read_text()))
     assert sorted(jobs.values()) == [["base/seed-0"], ["h-=-4/seed-0"]]
     (base,) = (job for job, run_ids in jobs.items() if run_ids == ["base/seed-0"])
@@ -99,37 +92,23 @@ def test_an_array_a_requeue_in_the_middle_and_a_failing_job(place):
 
 
 @of_sweeps
-def test_a_failing_job_is_named(place):
-    (place / "runs/corrupt").rename(place / "sweep/runs/corrupt")
-    launcher = launch(place)
-    out, err = launcher.communicate()
-    assert launcher.returncode == 1 and "config.json: is not JSON" in out
-    assert "1 runs failed" in err and "corrupt, seed 0" in err
-    assert out.count("job ") == 1  # what is finished is not made again
-
-
-@of_sweeps
 def test_leaving_and_looking_in(place):
-    shutil.rmtree(place / "sweep/runs/corrupt")
-    out, err = launch(place, "--detach").communicate()
+    more = ("--detach", "--seeds=2", "--only=h*")
+    out, err = launch(place, *more).communicate()
     assert "1 runs are left to the cluster; --status shows their state" in out, err
-    again, _ = launch(place, "--detach").communicate()
+    again, _ = launch(place, *more).communicate()
     assert "\njob " not in f"\n{again}"  # it is at work, or done
-    until(lambda: (place / "sweep/runs/corrupt/seed-0/result.json").is_file())
+    until(lambda: (place / "sweep/runs/h-=-4/seed-1/result.json").is_file())
     looked = subprocess.run(
         [*sweep_runs.command(place)[:4], "--workdir=sweep", "--status"], cwd=place, capture_output=True, text=True
     )
-    assert looked.stdout.splitlines()[-1] == "3 finished", looked.stdout + looked.stderr
+    assert looked.stdout.splitlines()[-1] == "3 finished, 1 waiting", looked.stdout + looked.stderr
 
 
 @of_sweeps
 def test_what_sbatch_rejects_is_reported(place):
-    out, err = launch(place, "--partition=nowhere", "--seeds=2").communicate()
-    assert (
-        "failed: sbatch did not accept the jobs: " in err
-        and "nowhere" not in out
-        and "invalid partition" in err.lower()
-    )
+    _, err = launch(place, "--partition=nowhere", "--seeds=2").communicate()
+    assert "failed: sbatch did not accept the jobs: " in err and "invalid partition" in err.lower()
 
 
 # The job script of docs/clusters: two tasks find each other, and a job that is cut short goes on.
