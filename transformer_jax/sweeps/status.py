@@ -84,8 +84,8 @@ def status_of(run: SweepRun) -> RunStatus:
     host = attempt.get("host", "")
     if result is not None:
         steps, test = result["steps"], next(iter(result["tests"].values()), None)  # a run that tunes has none
-        scores = (None, None) if test is None else (test["bleu"], tested(test, run.primary))
-        return RunStatus(run, "finished", steps, steps, result["valid"].get("loss"), *scores, host=host)
+        bleu, score = (None, None) if test is None else (test["bleu"], tested(test, run.primary))
+        return RunStatus(run, "finished", steps, steps, result["valid"].get("loss"), bleu, score, host=host)
     state, error = state_of(run.path, attempt)
     try:
         lines, age = read_metrics(run.folder.metrics), time.time() - run.folder.metrics.stat().st_mtime
