@@ -132,12 +132,8 @@ def masked_softmax(scores: jax.Array, mask: jax.Array | None, dtype: Any = jnp.f
 
 @masked_softmax.defjvp
 def _softmax_derivative(dtype: Any, inputs: tuple[Any, Any], changes: tuple[Any, Any]) -> tuple[jax.Array, jax.Array]:
-    """The tangent, from the weights alone; by default JAX keeps several arrays of their size.
-
-    They are named with the last two axes as one: short rows would be padded in the memory of TPUs.
-    """
-    weights, (change, _) = masked_softmax(*inputs, dtype), changes
-    weights = checkpoint_name(weights.reshape(*weights.shape[:-2], -1), WEIGHTS).reshape(weights.shape)
+    """The tangent, from the weights alone; by default JAX keeps several arrays of their size."""
+    weights, (change, _) = checkpoint_name(masked_softmax(*inputs, dtype), WEIGHTS), changes
     exact = weights.astype(change.dtype)
     return weights, (exact * (change - jnp.sum(change * exact, axis=-1, keepdims=True))).astype(dtype)
 
@@ -173,19 +169,17 @@ def _grouped(x: jax.Array, axis: int, groups: int) -> jax.Array:
 def _attended(
     inputs: Sequence[jax.Array], mask: Any, bias: Any, scale: float | None, softcap: float | None
 ) -> jax.Array:
-    """Equation 1 of q_BTHK, k_BSHK and v_BSHV without its weights, keeping little for the backward pass.
+    """Equation 1 of q_BTHK, k_BSHK and v_BSHV without its weights.
 
-    It keeps the weights in the type of the values, and the inputs with their heads merged: TPUs would pad 64 to 128.
+    For the backward pass it keeps these inputs, and the weights in the type of the values.
     """
 
     @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(WEIGHTS))
-    def attended(merged: Sequence[jax.Array], mask: Any, bias: Any) -> jax.Array:
-        q_BTHK, k_BSHK, v_BSHV = (x.reshape(*x.shape[:2], h, -1) for x, h in zip(merged, heads, strict=True))
+    def attended(q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, mask: Any, bias: Any) -> jax.Array:
         weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, scale, softcap, v_BSHV.dtype)
         return weighted_values(weights_BHTS, v_BSHV)
 
-    heads = [x.shape[2] for x in inputs]
-    return attended([x.reshape(*x.shape[:2], -1) for x in inputs], mask, bias)
+    return attended(*inputs, mask, bias)
 
 
 # Heads.
@@ -314,7 +308,7 @@ class MultiHeadAttention(nn.Module):
         if context.head_mask is not None:
             factors_H = jnp.asarray(context.head_mask).astype(heads_BTHV.dtype)
             heads_BTHV = heads_BTHV * factors_H[None, None, :, None]
-        return self.output(heads_BTHV.reshape(*query.shape[:-1], -1), query.shape[-1]), cache
+        return self.output(heads_BTHV, query.shape[-1], axes=2), cache
 
     def attend(self, q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, context: Context) -> jax.Array:
         """Equation 1 on heads, with positions and dropout: the method that a variant overrides."""
@@ -388,7 +382,7 @@ class MultiHeadAttention(nn.Module):
         if width is None:
             check_multiple(self.num_heads, "num_heads, or d_k and d_v given", width=x.shape[-1])
             width = x.shape[-1] // self.num_heads
-        return projection(x, heads * width).reshape(*x.shape[:-1], heads, width)
+        return projection(x, heads, width)
 
     # The cache of decoding.
     def new_cache(self, batch: int, length: int, d_model: int) -> Cache:

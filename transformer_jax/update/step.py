@@ -303,12 +303,16 @@ def batch_sums(
         return loss.sums(logits_BTN, targets_BT, weights_BT)
 
 
-# The policy of train.rematerialize: no matrix product is computed twice. Kept are matrix products and fused attention,
-# the weights of attention, and the residual sums. Computed again are norms, activation functions, dropout with its
-# random bits, and copies.
+def _is_kept(primitive: Any, *inputs: Any, **_: Any) -> bool:
+    has_matrix = primitive.name == "dot_general" and len(inputs[1].shape) == 2
+    return has_matrix or primitive.name.startswith("dot_product_attention")
+
+
+# The policy of train.rematerialize. Kept are products with a matrix of two axes, fused attention, attention's weights,
+# and the residual sums. Computed again are norms, activation functions, dropout with its random bits, and products of
+# heads, which TPUs would pad in memory.
 KEPT = jax.checkpoint_policies.save_from_both_policies(
-    lambda primitive, *_, **__: primitive.name.startswith("dot_"),  # dot_general, dot_product_attention_fwd_wrapper
-    jax.checkpoint_policies.save_only_these_names(WEIGHTS, RESIDUAL),
+    _is_kept, jax.checkpoint_policies.save_only_these_names(WEIGHTS, RESIDUAL)
 )
 
 
