@@ -15,7 +15,7 @@ from scipy.special import stdtrit
 
 from tests.support.finished_sweeps import variant
 from transformer_jax.report import statistics
-from transformer_jax.report.families import effects
+from transformer_jax.report.findings import effects
 from transformer_jax.report.results import _variant
 from transformer_jax.report.statistics import (
     bleu_scores,

@@ -48,9 +48,8 @@ def test_placeholders_in_a_text_stay_literal():
 
 
 def test_the_attention_page_holds_every_layer_and_head():
-    page = attention_page(
-        HOSTILE, [View("encoder", ["ein", HOSTILE], ["a", "b", HOSTILE], np.full((2, 3, 2, 3), 0.254))]
-    )
+    views = [View("encoder", ["ein", HOSTILE], ["a", "b", HOSTILE], np.full((2, 3, 2, 3), 0.254))]
+    page = attention_page(HOSTILE, views)
     read = Reader(page)
     assert read.tags.count("script") == 1 and "img" not in read.tags and read.links == []
     assert HOSTILE in "".join(read.words)
@@ -60,11 +59,9 @@ def test_the_attention_page_holds_every_layer_and_head():
 
 
 def test_text_is_escaped_and_markup_is_not(tmp_path):
-    template = tmp_path / "x.html"
-    template.write_text(
-        '{% extends "page.html" %}{% block body %}{{ text }} {{ markup }} {{ data|tojson }}{% endblock %}'
-    )
+    template = '{% extends "page.html" %}{% block body %}{{ text }} {{ markup }} {{ data|tojson }}{% endblock %}'
+    (tmp_path / "x.html").write_text(template)
     text = "</script>&{{ 1 }}"
-    page = render(template, title=text, text=text, markup=Markup("<b>b</b>"), data=[text, "ü"])
+    page = render(tmp_path / "x.html", title=text, text=text, markup=Markup("<b>b</b>"), data=[text, "ü"])
     assert page.count("&lt;/script&gt;&amp;{{ 1 }}") == 2
     assert "<b>b</b>" in page and '["\\u003c/script\\u003e\\u0026{{ 1 }}","ü"]' in page

@@ -1,13 +1,20 @@
-"""Which runs are compared, with what, and by which unit."""
+"""What is compared, with what and by which unit; designs, contrasts, controls, margins and looks in every form."""
 
+import csv
+import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
+import scipy.stats
 
-from tests.support.finished_sweeps import Report, edit, make_sweep, record_file, variant
+from tests.support.finished_sweeps import Report, changed, edit, make_sweep, record_file, variant
+from transformer_jax import cli
 from transformer_jax.report.findings import find
 from transformer_jax.report.results import load_sweep
+from transformer_jax.report.table import score_records
+from transformer_jax.report.write import write_report
 
 
 def test_different_vocabularies_are_compared_by_word(sweep):
@@ -47,3 +54,157 @@ def test_variant_may_have_its_own_baseline(tmp_path):
     findings = find(load_sweep(make_sweep(tmp_path, variants)))[0]
     means = {name: np.mean(values) for name, values in findings.by_metric["bleu"].scores.items()}
     assert findings.by_metric["bleu"].differences["b"].value == pytest.approx(means["b"] - means["a"])
+
+
+def test_clusters_of_examples_are_resampled_whole(sweep):
+    """The categories of COGS: many sentences test one word or structure."""
+    apart = Report(sweep)
+    for name in ("base", "A h=1", "A h=4"):
+        for seed in (0, 1):
+            path = record_file(sweep, name, seed)
+            sentences = json.loads(path.read_text())["sentences"]
+            edit(path, sentences={**sentences, "clusters": [i // 5 for i in range(20)]})
+    report = Report(sweep)
+    assert report.json["tests"][0]["clusters"] == 4 and apart.json["tests"][0]["clusters"] == 20
+    assert "20 sentences in 4 clusters" in report.words and "clusters of sentences" in report.words
+    for metric in ("bleu", "perplexity"):
+        scores = [made.content.tests[0].findings.by_metric[metric] for made in (apart, report)]
+        errors = [found.differences["A h=1"].error for found in scores]
+        assert errors[0] != errors[1]
+
+
+def cell(name, quality, heads, norm):
+    return variant(name, quality, levels={"heads": heads, "norm": norm}, slug=name)
+
+
+# Each change helps alone and nothing more together, so that the interaction is negative.
+CELLS = (
+    cell("base", 0, "8", "post"),
+    cell("h1", 2, "1", "post"),
+    cell("pre", 2, "8", "pre"),
+    cell("both", 2, "1", "pre"),
+)
+AGAIN = variant("again", same_as="base", slug="again")
+EFFECTS = ["heads=1 against 8", "norm=pre against post", "heads=1 against 8 × norm=pre against post"]
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory):
+    """The report of a 2 x 2 design with a control and a contrast; perplexity is primary, with a wide margin."""
+    contrasts = {"either alone against both": {"h1": 0.5, "pre": 0.5, "both": -1}}
+    definition = {"primary": "perplexity", "margin": {"perplexity": 0.1, "bleu": 0.2}, "contrasts": contrasts}
+    path = tmp_path_factory.mktemp("asked") / "sweep"
+    return Report(make_sweep(path, (*CELLS, AGAIN), seeds=range(5), sentences=80, **definition))
+
+
+def test_effects_and_contrasts_are_sums_of_means(asked):
+    (test,) = asked.json["tests"]
+    means = {name: np.mean(scores) for name, scores in test["bleu"].items()}
+    effects = test["bleu_effects"]
+    assert list(effects) == EFFECTS
+    main = (means["h1"] - means["base"] + means["both"] - means["pre"]) / 2
+    interaction = means["both"] - means["pre"] - means["h1"] + means["base"]
+    assert [effects[name]["value"] for name in (EFFECTS[0], EFFECTS[2])] == pytest.approx([main, interaction])
+    assert effects[EFFECTS[0]]["resolved"] and effects[EFFECTS[2]]["resolved"] and interaction < 0
+    assert effects[EFFECTS[0]]["corrected_p"] == pytest.approx(3 * effects[EFFECTS[0]]["p_value"])  # of three
+    (contrast,) = test["bleu_contrasts"].values()
+    assert contrast["value"] == pytest.approx((means["h1"] + means["pre"]) / 2 - means["both"])
+    assert contrast["corrected_p"] == contrast["p_value"]
+
+
+def test_controls_are_not_in_the_family_of_the_question(asked):
+    (test,) = asked.json["tests"]
+    assert list(test["bleu_differences"]) == ["h1", "pre", "both"] and list(test["bleu_controls"]) == ["again"]
+    assert test["bleu_differences"]["h1"]["corrected_p"] == pytest.approx(3 * test["bleu_differences"]["h1"]["p_value"])
+    assert any("controls (A/A): none of 1 is significant" in text for text in test["words"])
+
+
+def test_the_primary_metric_is_first_and_all_others_are_called_secondary(asked):
+    columns = [column.title for column in asked.content.tests[0].table.columns if column.kind == "scores"]
+    assert columns[:2] == ["PPL (primary)", "BLEU (secondary)"]
+    assert asked.json["primary"] == "perplexity" and asked.json["facts"]["primary"] == "perplexity on test"
+    assert asked.content.tests[0].summary[0].startswith("Primary metric, Perplexity per token")
+    assert [*asked.content.tests[0].forests["differences"]] == ["perplexity", "bleu"]
+    assert asked.content.scatter is None or asked.content.scatter.y == "PPL"
+    _, second = find(
+        dataclasses.replace(asked.content.sweep, tests=["other", "test"])
+    )  # primary on the first test set alone
+    assert {found.role for found in second.by_metric.values()} == {"secondary"}
+
+
+def test_verdicts_against_the_margin(asked):
+    """Changes are better, the control is equivalent; 0.2 BLEU are too few to tell anything."""
+    (test,) = asked.json["tests"]
+    verdict = {name: found["verdict"] for name, found in test["perplexity_differences"].items()}
+    assert set(verdict.values()) <= {"better", "equivalent"} and "better" in verdict.values()
+    control = test["perplexity_controls"]["again"]
+    assert control["verdict"] == "equivalent" and control["equivalence_p"] < 0.05 < control["corrected_p"]
+    for found, margin in ((control, np.log(1.1)), (test["bleu_controls"]["again"], 0.2)):
+        one_sided = scipy.stats.t.sf((margin - abs(found["value"])) / found["error"], found["freedom"])
+        assert found["equivalence_p"] == pytest.approx(one_sided)
+    assert test["bleu_controls"]["again"]["verdict"] == "undecided"
+    assert asked.lines[1]["log_perplexity_difference_verdict"] == verdict["h1"]
+
+
+def test_every_form_has_the_families(asked, tmp_path, capsys):
+    title = "Main effects and interactions"
+    assert title in asked.page and title in asked.markdown and f"| {EFFECTS[2]} |" in asked.markdown
+    with open(asked.directory / "contrasts.csv", newline="", encoding="utf-8") as file:
+        rows = {(row["family"], row["contrast"], row["metric"]): row for row in csv.DictReader(file)}
+    assert len(rows) == 2 * (3 + 1 + 1)
+    value = asked.json["tests"][0]["bleu_effects"][EFFECTS[2]]["value"]
+    assert float(rows["effects", EFFECTS[2], "bleu"]["value"]) == value
+    assert cli.main(["report", str(asked.content.sweep.path), f"--output={tmp_path}", "--format=latex,svg"]) == 0
+    printed = capsys.readouterr().out
+    assert EFFECTS[2] in printed and "primary: perplexity on test" in printed and "command: transformer-jax" in printed
+    for name in ("effects_test.tex", "contrasts_test.tex", "controls_test.tex", "effects_bleu_test.svg"):
+        assert (tmp_path / name).is_file()
+    assert "The interval is a 95" in (tmp_path / "controls_test.tex").read_text()  # of one comparison
+    latex = (tmp_path / "effects_test.tex").read_text()
+    assert "for 3 comparisons" in latex
+    assert f"{value:+.2f}".replace("-", "$-$") in latex and "heads=1 against 8" in latex
+    assert "% primary: perplexity on test\n" in latex
+
+
+def test_runs_have_their_levels_and_updates(asked):
+    with open(asked.directory / "runs.csv", newline="", encoding="utf-8") as file:
+        row = next(row for row in csv.DictReader(file) if row["variant"] == "pre")
+    assert (row["level_heads"], row["level_norm"], row["updates"]) == ("8", "pre", "1000")
+
+
+@pytest.mark.parametrize(("missing", "effect", "change"), [("both", EFFECTS[0], "h1"), ("h1", EFFECTS[1], "pre")])
+def test_an_effect_is_averaged_over_the_combinations_that_were_measured(asked, tmp_path, missing, effect, change):
+    """Without the cell of both changes, or of one, an effect is that of one change, and there is no interaction."""
+    path = shutil.copytree(asked.content.sweep.path, tmp_path / "sweep", symlinks=True)
+    shutil.rmtree(path / "runs" / missing)
+    test = Report(path).json["tests"][0]
+    assert list(test["bleu_effects"]) == EFFECTS[:2] and "bleu_contrasts" not in test
+    assert test["bleu_effects"][effect]["value"] == pytest.approx(test["bleu_differences"][change]["value"])
+
+
+@pytest.mark.parametrize(("best_is", "better"), [("highest", "better"), ("lowest", "worse")])
+def test_a_custom_metric_may_be_primary(sweep, best_is, better):
+    """Of its sentences nothing is known, so that the intervals are those of Welch, of seeds alone."""
+    for name, offset in (("base", 0.0), ("A h=1", 5.0), ("A h=4", 0.1)):
+        for seed in (0, 1):
+            path = record_file(sweep, name, seed)
+            measures = json.loads(path.read_text())["measures"]
+            edit(path, measures={**measures, "length": {"score": 1 + offset + 0.01 * seed, "signature": "mine"}})
+    base = json.loads((sweep / "sweep.json").read_text())["base"]
+    base["train"] |= {"best_metric": "length", "best_is": best_is}
+    report = Report(changed(sweep, primary="length", base=base))
+    found = report.content.tests[0].findings.by_metric["length"]
+    assert found.metric.mark(found.differences["A h=1"]) == better and found.role == "primary"
+    assert found.differences["A h=1"].error == pytest.approx(0.01 / np.sqrt(2))
+    assert "account for the choice of seeds only" in report.words and "length (primary)" in report.markdown
+    assert {row["metric"] for row in score_records(report.content.sweep)} == {"length", "bleu", "perplexity"}
+
+
+def test_seeds_that_were_added_after_a_report_are_named(sweep):
+    assert "were added after" not in Report(sweep).markdown
+    assert [look["seeds"] for look in json.loads((sweep / "looks.json").read_text())["looks"]] == [[0, 1]]
+    write_report(sweep)  # of the same seeds: no other look
+    changed(sweep, seeds=[0, 1, 2, 3])
+    report = Report(sweep)
+    assert "Seeds 2, 3 were added after a report of seeds 0, 1." in report.markdown and "7.0 %" in report.markdown
+    assert report.json["looks"] == [[0, 1]] and load_sweep(sweep).looks == [[0, 1], [0, 1, 2, 3]]

@@ -32,6 +32,11 @@ from transformer_jax.report.write import latex_table, write_report
 from transformer_jax.sweeps import launch
 
 
+def latex(report, number):
+    test = report.content.tests[number]
+    return latex_table(report.content, test, test.table)
+
+
 def test_json_has_what_the_report_says(whole):
     found = whole.json
     assert found["state"] == "All 15 runs are finished." and found["baseline"] == "base"
@@ -40,23 +45,17 @@ def test_json_has_what_the_report_says(whole):
     assert found["tests"][0]["rows"][0]["bleu_mean"] == pytest.approx(np.mean(found["tests"][0]["bleu"]["base"]))
 
 
-def test_means_and_deviations_are_over_seeds(whole):
-    line = next(line for line in whole.lines if (line["test"], line["variant"]) == ("test_long", "A h=1"))
-    records = [record_file(whole.content.sweep.path, "A h=1", seed, "test_long") for seed in range(3)]
+def test_all_formats_have_the_same_means_and_differences(whole):
+    line = next(line for line in whole.lines if (line["test"], line["variant"]) == ("test", "A h=1"))
+    records = [record_file(whole.content.sweep.path, "A h=1", seed) for seed in range(3)]
     scores = [json.loads(record.read_text())["measures"]["bleu"]["score"] for record in records]
     assert float(line["bleu_mean"]) == pytest.approx(np.mean(scores))
     assert float(line["bleu_sd"]) == pytest.approx(np.std(scores, ddof=1))
     shown = f"{np.mean(scores):.2f} ± {np.std(scores, ddof=1):.2f}"
     assert shown in whole.markdown and shown.replace(" ±", "<small>±") in whole.page
-
-
-def test_all_formats_have_the_same_difference(whole):
-    line = next(line for line in whole.lines if (line["test"], line["variant"]) == ("test", "A h=1"))
     found = whole.json["tests"][0]["bleu_differences"]["A h=1"]
-    assert float(line["bleu_difference_value"]) == found["value"]
-    assert float(line["bleu_difference_corrected_p"]) == found["corrected_p"]
-    assert float(line["bleu_difference_detectable"]) == found["detectable"]  # the names of these in files
-    assert float(line["bleu_difference_freedom"]) == found["freedom"]
+    for key in ("value", "corrected_p", "welch_p", "detectable", "freedom"):
+        assert float(line[f"bleu_difference_{key}"]) == found[key]
     value, interval = f"{found['value']:+.2f}", f"[{found['low']:+.2f}, {found['high']:+.2f}]"
     assert rf"{value} {interval} \*".replace("-", "−") in whole.markdown
     assert f">{value}<small>{interval}</small>".replace("-", "−") in whole.page
@@ -85,8 +84,8 @@ def test_seeds_are_counted_by_test_set(sweep):
     seeds = [{column.key: column for column in test.table.columns}["seeds"].cells for test in report.content.tests]
     assert [[cell.text for cell in cells] for cells in seeds] == [["2"] * 3, ["1 of 2"] * 3]
     assert [line["seeds"] for line in report.lines] == ["2"] * 3 + ["1"] * 3
-    assert "over 2 seeds" in latex_table(report.content, report.content.tests[0])
-    assert "one seed" in latex_table(report.content, report.content.tests[1])
+    assert "over 2 seeds" in latex(report, 0)
+    assert "one seed" in latex(report, 1)
 
 
 BOLD = [
@@ -105,46 +104,28 @@ def test_bold_is_what_is_not_significantly_worse_than_the_top(tmp_path, of_h1, o
     (column,) = [column for column in test.table.columns if column.key == "bleu"]
     found = {row.name for row, cell in zip(test.table.rows, column.cells, strict=True) if cell.mark == "best"}
     assert found == bold
-    latex = latex_table(report.content, test)
-    assert report.markdown.count("| **") == report.page.count('scores best"') == latex.count(r"\textbf{")
+    in_latex = latex(report, 0).count(r"\textbf{")
+    assert report.markdown.count("| **") == report.page.count('scores best"') == in_latex
     assert (report.markdown.count("| **") > 0) == bool(bold)
 
 
-def test_unverified_published_scores_are_marked(tmp_path):
-    made = [{**each, "unverified": ["bleu"] if each["name"] == "A h=1" else []} for each in VARIANTS[:3]]
-    report = Report(make_sweep(tmp_path, made, seeds=(0, 1), sentences=20))
-    (column,) = [c for c in report.content.tests[0].table.columns if c.key == "published_bleu"]
-    assert [cell.text for cell in column.cells] == ["25.8", "24.9 ?", "25.5"]
-    verified = [[row["verified"] for row in each["rows"]] for each in report.json["published"]]
-    assert verified == [[False, True], [True, True]]
-    assert "not verified" in report.markdown and "not verified" in report.page
-
-
-def test_figures_of_the_page_are_those_for_the_paper(whole):
+def test_figures_of_the_page_are_those_for_the_paper(whole, sweep):
     _, files = write_report(whole.content.sweep.path, formats=["svg"])
     assert {file.name for file in files} >= {"differences_bleu_test.svg", "compute.svg"}
     assert whole.page.count('src="data:image/svg+xml;base64,') == len(files)
     for file in files:
         ElementTree.parse(file)
-
-
-def test_scores_are_plotted_against_compute_where_it_differs(whole, sweep):
     points = {curve.name: curve.x for curve in whole.content.scatter.series}
     assert points["base"] == [2e12] * 3 and len(points["A: heads"]) == 2 * 3  # a dot per seed
     assert Report(sweep).content.scatter is None  # all three have the same size
 
 
 def test_summary_says_what_is_significant(whole):
-    differences = whole.content.tests[0].findings.by_metric["bleu"].differences
-    assert [name for name, difference in differences.items() if difference.significant] == [
-        "A h=1"
-    ]  # as they were made
-    value = f"{differences['A h=1'].value:+.2f}".replace("-", "−")
-    assert (
-        whole.content.tests[0].summary[0]
-        == f"BLEU: of 4 variants, 1 is significantly worse than base (A h=1: {value})."
-    )
-    assert whole.content.tests[0].findings.by_metric["bleu"].significant("worse") == [f"A h=1: {value}"]
+    """A h=1 was made worse, the others not."""
+    found, summary = whole.content.tests[0].findings.by_metric["bleu"], whole.content.tests[0].summary
+    assert [name for name, difference in found.differences.items() if difference.significant] == ["A h=1"]
+    value = f"{found.differences['A h=1'].value:+.2f}".replace("-", "−")
+    assert summary[0] == f"BLEU: of 4 variants, 1 is significantly worse than base (A h=1: {value})."
 
 
 def test_where_all_runs_tie_nothing_is_said_to_be_detectable(tmp_path):
@@ -155,14 +136,11 @@ def test_where_all_runs_tie_nothing_is_said_to_be_detectable(tmp_path):
     assert "all runs tie" in next(line for line in report.markdown.splitlines() if line.startswith("| other"))
 
 
-def test_one_seed_accounts_for_sentences_only(tmp_path):
-    report = Report(make_sweep(tmp_path, VARIANTS[:3], seeds=(7,)))
-    assert "not for that of seeds" in report.words
-    assert "±" not in next(line for line in report.markdown.splitlines() if line.startswith("| A h=1"))
-    assert report.json["tests"][0]["bleu_differences"]["A h=1"]["seed_spread"] == "none"
-
-
-def test_single_finished_seed_borrows_the_spread_of_others(sweep):
+def test_one_seed_accounts_for_sentences_only_or_borrows_the_spread_of_others(tmp_path, sweep):
+    alone = Report(make_sweep(tmp_path / "alone", VARIANTS[:3], seeds=(7,)))
+    assert "not for that of seeds" in alone.words
+    assert "±" not in next(line for line in alone.markdown.splitlines() if line.startswith("| A h=1"))
+    assert alone.json["tests"][0]["bleu_differences"]["A h=1"]["seed_spread"] == "none"
     (seed_folder(sweep, "A h=1", 1) / "result.json").unlink()
     report = Report(sweep)
     spreads = {name: found["seed_spread"] for name, found in report.json["tests"][0]["bleu_differences"].items()}
@@ -173,27 +151,17 @@ def test_unfinished_runs_are_listed(sweep, capsys):
     failed, running, interrupted = (seed_folder(sweep, *run) for run in (("A h=1", 0), ("A h=1", 1), ("A h=4", 0)))
     for run in (failed, running, interrupted):
         (run / "result.json").unlink()
-    here = {"host": socket.gethostname(), "pid": 1}
+        write(run / "attempt.json", {"state": "running", "host": socket.gethostname(), "pid": 1})
     write(failed / "attempt.json", {"state": "failed", "error": "the disk is full"})
-    write(running / "attempt.json", {"state": "running", **here})
-    write(interrupted / "attempt.json", {"state": "running", **here})
     shutil.rmtree(seed_folder(sweep, "A h=4", 1))
     with open(running / ".worker.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         report = Report(sweep)
-    states = {(run["variant"], run["seed"]): run["state"] for run in report.json["runs"]}
-    assert states == {
-        ("base", 0): "finished",
-        ("base", 1): "finished",
-        ("A h=1", 0): "failed",
-        ("A h=1", 1): "running",
-        ("A h=4", 0): "interrupted",
-        ("A h=4", 1): "waiting",
-    }
+    assert [run["state"] for run in report.json["runs"]] == ["finished"] * 2 + [
+        *("failed", "running", "interrupted", "waiting")
+    ]
     assert report.content.state == "Of 6 runs: 2 finished, 1 running, 1 interrupted, 1 failed, 1 never started."
-    for text in (report.page, report.markdown):
-        assert "the disk is full" in text
-    assert "running after 1,000 updates" in report.page
+    assert "the disk is full" in report.page and "the disk is full" in report.markdown
     assert "Not compared: A h=1, A h=4: no finished run." in report.words
     assert cli.main(["report", str(sweep)]) == 0
     out = capsys.readouterr().out
@@ -228,25 +196,18 @@ def test_the_command_of_a_report_defines_the_same_sweep(tmp_path, monkeypatch):
     assert again.base.data.corpus_folder == "my COGS/data" and again.base.train.steps == 100
 
 
-def test_flops_of_custom_modules_are_not_taken_for_known(sweep):
-    assert "FLOPs are those of the built-in modules" not in Report(sweep).markdown
+def test_custom_modules_and_runs_that_trained_together_are_remarked(sweep):
+    """FLOPs of custom modules are unknown; vmapped runs share the time of their program."""
+    before = Report(sweep)
+    assert "FLOPs are those of the built-in modules" not in before.markdown
     definition = json.loads((sweep / "sweep.json").read_text())
     definition["variants"][1]["changes"]["model.parts.feed_forward"] = "mine.py:Wide"
-    edit(seed_folder(sweep, "base", 0) / "result.json", together=2)
-    remarks = Report(changed(sweep, variants=definition["variants"])).json["remarks"]
-    name = definition["variants"][1]["name"]
-    assert any(text.endswith(f"not compared fairly by FLOPs: {name}.") for text in remarks)
-    assert any("trained together" in text for text in remarks)
-
-
-def test_runs_that_trained_together_share_the_time_of_their_program(sweep):
-    """In the table as in the time per run."""
-    path = seed_folder(sweep, "base", 0) / "result.json"
-    edit(path, train_seconds=60.0, together=1)
-    alone = Report(sweep).json["tests"][0]["rows"][0]["train_seconds"]
-    edit(path, together=3)
-    together = Report(sweep).json["tests"][0]["rows"][0]["train_seconds"]
-    assert alone - together == pytest.approx(40 / len(list(sweep.glob("runs/base/seed-*"))))
+    edit(seed_folder(sweep, "base", 0) / "result.json", together=3)
+    report = Report(changed(sweep, variants=definition["variants"]))
+    assert any(text.endswith("not compared fairly by FLOPs: A h=1.") for text in report.json["remarks"])
+    assert any("trained together" in text for text in report.json["remarks"])
+    alone, together = (made.json["tests"][0]["rows"][0]["train_seconds"] for made in (before, report))
+    assert alone - together == pytest.approx(60 * 2 / 3 / 2)  # of the first of two seeds
 
 
 def test_runs_by_several_versions_are_named(sweep):

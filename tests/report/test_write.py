@@ -25,13 +25,10 @@ def test_hostile_text_is_shown_and_not_interpreted(tmp_path, capsys):
     evil = variant(HOSTILE, -1.0, slug="evil", group=HOSTILE, note=HOSTILE, changes={"model.positions": HOSTILE})
     made = make_sweep(tmp_path, (variant("base"), evil, variant("Größe=大 | `x`", slug="g")), sentences=20)
     changed(made, question=HOSTILE, notes=[HOSTILE])
-    run = made / "runs" / "evil" / "seed-0"
     plot = {"title": HOSTILE, "x": HOSTILE, "y": "b", "series": {HOSTILE: [[1, 2], [2, 3]]}}
     shown = {"title": HOSTILE, "columns": [HOSTILE], "rows": [[HOSTILE]]}
-    write(run / "analysis" / "a.json", {"title": HOSTILE, "text": HOSTILE, "tables": [shown], "plots": [plot]})
-    (run / "result.json").rename(run / "result.kept")
-    write(run / "attempt.json", {"state": "failed", "error": HOSTILE})
-    (run / "result.kept").rename(run / "result.json")
+    analysis = {"title": HOSTILE, "text": HOSTILE, "tables": [shown], "plots": [plot]}
+    write(made / "runs" / "evil" / "seed-0" / "analysis" / "a.json", analysis)
     write(made / "runs" / "evil" / "seed-1" / "attempt.json", {"state": "failed", "error": HOSTILE})
     (made / "runs" / "evil" / "seed-1" / "result.json").unlink()
     report = Report(made)
@@ -40,8 +37,7 @@ def test_hostile_text_is_shown_and_not_interpreted(tmp_path, capsys):
     assert read.tags.count("img") == report.page.count('src="data:image/svg+xml;base64,')
     assert sum(HOSTILE in words for words in read.words) >= 10
     assert "<img" not in report.markdown
-    assert "Größe=大 \\| \\`x\\`" in report.markdown
-    assert "Größe=大" in report.page
+    assert "Größe=大 \\| \\`x\\`" in report.markdown and "Größe=大" in report.page
     changed(made, question="\x1b[31m", notes=["red\x1b[31m\nline"], name="\x1b")
     assert cli.main(["report", str(made)]) == 0
     assert "\x1b" not in capsys.readouterr().out

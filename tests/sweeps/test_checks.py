@@ -94,7 +94,7 @@ def test_what_would_answer_nothing_is_named_in_a_line(variants, changes, option)
 
 
 def test_the_published_figures_are_those_that_reports_read():
-    assert {*PUBLISHED} == {key for key, *_ in table.PUBLISHED}
+    assert {*PUBLISHED} == {quantity.key for quantity in table.PUBLISHED}
 
 
 def test_a_default_may_undo_what_the_base_sets():

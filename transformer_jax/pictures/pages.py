@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from transformer_jax.pictures.plots import encoded
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,9 +77,7 @@ def _image(figure: Figure) -> str:
     width, height = figure.get_size_inches()
     scale = min(1.0, max(COLUMN_INCHES / width, SMALLEST_SCALE))
     figure.set_size_inches(width * scale, height * scale)
-    file = io.BytesIO()
-    figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
-    return image_url(file.getvalue())
+    return image_url(encoded(figure, "svg", bbox_inches="tight"))
 
 
 def image_url(svg: bytes) -> str:

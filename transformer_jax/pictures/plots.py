@@ -7,6 +7,7 @@ imported when a figure is drawn, and needs no screen.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,18 +26,31 @@ if TYPE_CHECKING:
 FORMATS = (".png", ".svg", ".pdf")
 INK = "#1f2933"
 HEAT, SIGNED = "Blues", "RdBu_r"
+# Fonts with Chinese, Japanese and Korean letters, on Linux, macOS and Windows.
+CJK_FONTS = re.compile("CJK|Nanum|WenQuanYi|Gothic Neo|Hiragino|PingFang|Malgun|Yu Gothic|YaHei")
 COLOURS = ("#2f6fb3", "#d1603d", "#3a8f5c", "#8a5aa8", "#c2912e", "#4a9aa5", "#b0467a", "#6b7280")
 
 
 def save(figure: Figure, path: str | Path) -> None:
     """Writes a figure as PNG, SVG or PDF."""
     check_format(path)
-    form = Path(path).suffix.removeprefix(".").lower()
-    metadata = {"Date": None} if form == "svg" else {}  # the same figure gives the same file
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=form, dpi=160, bbox_inches="tight", facecolor="white", metadata=metadata)
+    drawn = encoded(figure, Path(path).suffix.removeprefix(".").lower(), dpi=160, bbox_inches="tight")
     with explained(Path(path)), write_atomically(Path(path)) as file:
-        file.write(drawn.getvalue())
+        file.write(drawn)
+
+
+def encoded(figure: Figure, form: str, **options: Any) -> bytes:
+    """A figure as the content of a file. Letters that matplotlib's font lacks are those of an installed CJK font."""
+    from matplotlib.font_manager import get_font_names
+    from matplotlib.text import Text
+
+    fonts = sorted(name for name in get_font_names() if CJK_FONTS.search(name))
+    for text in figure.findobj(Text) if fonts else ():
+        text.set_fontfamily([*text.get_fontfamily(), *fonts])
+    options.setdefault("metadata", {"Date": None} if form == "svg" else {})  # the same figure gives the same file
+    file = io.BytesIO()
+    figure.savefig(file, format=form, **options)
+    return file.getvalue()
 
 
 def check_format(path: str | Path, formats: Sequence[str] = FORMATS) -> None:

@@ -5,7 +5,6 @@ Forests have the differences from the baseline, curves the training, and a scatt
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from transformer_jax.errors import visible
-from transformer_jax.pictures.plots import COLOURS, INK, literal, plain_figure
-from transformer_jax.report.families import DIFFERENCES
-from transformer_jax.report.findings import TestFindings
+from transformer_jax.pictures.plots import COLOURS, INK, encoded, literal, plain_figure
+from transformer_jax.report.findings import DIFFERENCES, Compared, Family, TestFindings
 from transformer_jax.report.metrics import PERPLEXITY, Metric
 from transformer_jax.report.results import SweepResult, VariantResult, number
 from transformer_jax.report.statistics import Difference
@@ -101,11 +99,8 @@ def drawn(plot: Plot, form: str, creator: str) -> bytes:
     import matplotlib
 
     with matplotlib.rc_context(STYLE):
-        figure = figure_of(plot)
         metadata = {"Creator": creator, "Date" if form == "svg" else "CreationDate": None}
-        file = io.BytesIO()
-        figure.savefig(file, format=form, metadata=metadata)
-    return file.getvalue()
+        return encoded(figure_of(plot), form, metadata=metadata)
 
 
 def figure_of(plot: Plot) -> Figure:
@@ -117,38 +112,35 @@ def figure_of(plot: Plot) -> Figure:
 
 def forests(findings: TestFindings) -> dict[str, dict[str, Forest]]:
     """A plot for each metric by which anything is compared, by the key of the family and of the metric."""
-    found: dict[str, dict[str, Forest]] = {family.key: {} for family in findings.families}
-    for key, compared in findings.by_metric.items():
-        metric = compared.metric
-        is_log = metric is PERPLEXITY
-        scores = {name: np.log(of) if is_log else np.array(of) for name, of in compared.scores.items()}
-        x = f"perplexity per {findings.unit} in %" if is_log else metric.points
-        x = f"Δ {x} (better →)" if metric.sign > 0 else f"Δ {x} (← better)"
-        shown, margin = metric.shown, None
-        if compared.margin is not None:
-            largest = metric.largest_within(compared.margin)
-            margin = shown(-largest), shown(largest)
-        for family in findings.families:
-            differences, seeds = compared.families.get(family.key, {}), {}
-            for name, difference in differences.items():
-                weights = family.contrasts[name]
-                if family.key == DIFFERENCES:
-                    seeds[name] = scores[name] - scores[name].mean() + difference.value
-                elif len({len(scores[variant]) for variant in weights}) == 1:
-                    seeds[name] = sum(weight * scores[variant] for variant, weight in weights.items())
-            if differences:
-                found[family.key][key] = Forest(
-                    f"{metric.name}: {family.title_in_sentence}",
-                    metric,
-                    {
-                        name: d._replace(value=shown(d.value), low=shown(d.low), high=shown(d.high))
-                        for name, d in differences.items()
-                    },
-                    x,
-                    {name: [shown(value) for value in values] for name, values in seeds.items()},
-                    margin,
-                )
-    return found
+    return {
+        family.key: {
+            key: _forest(compared, family, findings.unit)
+            for key, compared in findings.by_metric.items()
+            if compared.families.get(family.key)
+        }
+        for family in findings.families
+    }
+
+
+def _forest(compared: Compared, family: Family, unit: str) -> Forest:
+    metric, differences, seeds, margin = compared.metric, {}, {}, None
+    x, scores = metric.points, {name: np.array(values) for name, values in compared.scores.items()}
+    if metric is PERPLEXITY:
+        x, scores = f"perplexity per {unit} in %", {name: np.log(values) for name, values in scores.items()}
+    for name, found in compared.families[family.key].items():
+        low, value, high = map(metric.shown, (found.low, found.value, found.high))
+        differences[name] = found._replace(low=low, value=value, high=high)
+        weights, dots = family.contrasts[name], np.zeros(0)
+        if family.key == DIFFERENCES:
+            dots = scores[name] - scores[name].mean() + found.value
+        elif len({len(scores[variant]) for variant in weights}) == 1:
+            dots = np.sum([weight * scores[variant] for variant, weight in weights.items()], axis=0)
+        seeds[name] = [metric.shown(dot) for dot in dots]
+    if compared.margin is not None:
+        largest = metric.largest_within(compared.margin)
+        margin = metric.shown(-largest), metric.shown(largest)
+    x = f"Δ {x} (better →)" if metric.sign > 0 else f"Δ {x} (← better)"
+    return Forest(f"{metric.name}: {family.title_in_sentence}", metric, differences, x, seeds, margin)
 
 
 def learning_curves(sweep: SweepResult) -> list[Curves]:
@@ -163,13 +155,12 @@ def learning_curves(sweep: SweepResult) -> list[Curves]:
         found = [(variant, learning_curve(variant, metric, sweep.baseline)) for variant in sweep.variants]
         curves = [(variant.group or "others", curve) for variant, curve in found if curve]
         base = [curve for _, curve in curves if curve.is_baseline]
-        headings: dict[str, list[Curve]] = {}
+        by_title: dict[str, list[Curve]] = {title: []} if len(curves) == len(base) == 1 else {}
         for group, curve in curves:
-            heading = title if len(curves) <= MOST_CURVES else f"{title}: {group}"
             if not curve.is_baseline:
-                headings.setdefault(heading, [*base]).append(curve)
-        for heading, shown in headings.items() or ([(title, base)] if base else []):
-            figures.append(Curves(heading, shown, "updates", title, log=metric != "bleu"))
+                by_title.setdefault(title if len(curves) <= MOST_CURVES else f"{title}: {group}", []).append(curve)
+        for heading, others in by_title.items():
+            figures.append(Curves(heading, [*base, *others], "updates", title, log=metric != "bleu"))
     return figures
 
 

@@ -1,15 +1,16 @@
-"""The findings of a sweep: how every variant differs from its baseline on each test set, by each metric."""
+"""What a sweep compares, and what it found: contrasts of variants on each test set, by each metric."""
 
+import collections
+import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.report.families import DIFFERENCES, Family, families_of
-from transformer_jax.report.metrics import BLEU, EXACT_MATCH, LARGEST_EXPONENT, METRICS, PERPLEXITY, Metric, metrics_of
-from transformer_jax.report.results import Measured, SweepResult
+from transformer_jax.report.metrics import BLEU, EXACT_MATCH, LARGEST_EXPONENT, PERPLEXITY, Metric, metrics_of
+from transformer_jax.report.results import Measured, SweepResult, VariantResult
 from transformer_jax.report.statistics import (
     Difference,
     Scores,
@@ -20,25 +21,43 @@ from transformer_jax.report.statistics import (
     share_scores,
 )
 
+# The key of the differences from the baseline, which are always the first family. Their columns are in the main table.
+DIFFERENCES = "differences"
+EFFECTS = (
+    "A main effect is the difference between two levels of a factor, averaged over the levels of the others. An "
+    "interaction (×) is how much more one change does where the other is made too: 0 where effects simply add up"
+)
+CONTROLS = "Variants that repeat another one: no difference is expected"
 # Why a variant is not compared.
 OTHER_TEST_SET = "another test set"
-# The scores of each seed in report.json, and in table.csv their means and deviations; custom metrics follow.
-SCORES = ("perplexity", "word_perplexity", "bleu", "exact_match")
 
-# The runs of each variant, by its name.
-Runs = Mapping[str, Sequence[Measured]]
+Weights = Mapping[str, float]  # by variant; they sum to 0
+Runs = Mapping[str, Sequence[Measured]]  # by variant
+SeedScores = Mapping[str, Sequence[float]]  # of each seed, by variant
+
+
+class Family(NamedTuple):
+    """Contrasts of variants, which are corrected together."""
+
+    key: str
+    title: str
+    help: str
+    contrasts: Mapping[str, Weights]  # by name
+
+    @property
+    def title_in_sentence(self) -> str:
+        return self.title[0].lower() + self.title[1:]
 
 
 class Compared(NamedTuple):
     """The variants by one metric on one test set."""
 
     metric: Metric
-    scores: Mapping[str, Sequence[float]]  # of each seed, by variant
+    scores: SeedScores
     families: Mapping[str, Mapping[str, Difference]]  # by key and contrast; of perplexities, those of the logarithms
-    leading: frozenset[str]  # variants that are not significantly worse than the best; empty where none is worse
-    role: str = ""  # primary or secondary, where the sweep has a primary metric
-    margin: float | None = None  # differences that are smaller do not matter; of perplexities, their ratio less 1
-    by_sentence: bool = True  # whether scores of sentences are known, so that intervals account for their choice
+    leading: Collection[str]  # variants that are not significantly worse than the best; empty where none is worse
+    role: str  # primary or secondary, where the sweep has a primary metric
+    margin: float | None  # differences that are smaller do not matter; of perplexities, their ratio less 1
 
     def mean(self, variant: str) -> float | None:
         values = self.scores.get(variant)
@@ -58,7 +77,7 @@ class Compared(NamedTuple):
         }
 
     def significant(self, mark: str, key: str = DIFFERENCES) -> list[str]:
-        """The significantly "better" or "worse" contrasts, each with its difference, the largest first."""
+        """What is significantly "better" or "worse", each with its difference, the largest first."""
         found = [(name, d.value) for name, d in self.families[key].items() if self.metric.mark(d) == mark]
         found.sort(key=lambda pair: -abs(pair[1]))
         return [f"{name}: {self.metric.change(value)}" for name, value in found]
@@ -74,7 +93,7 @@ class Compared(NamedTuple):
 
 
 class TestFindings(NamedTuple):
-    """One test set: the scores of every variant, and the differences, by the variants' names."""
+    """One test set: the scores of every variant, and the contrasts."""
 
     split: str
     name: str
@@ -85,7 +104,7 @@ class TestFindings(NamedTuple):
     runs: Runs
     by_metric: Mapping[str, Compared]  # the primary one first; exact_match where any translation is right
     families: Sequence[Family]  # the differences from the baseline first
-    scores: Mapping[str, Mapping[str, Sequence[float]]]  # by key and variant, of each seed
+    scores: Mapping[str, SeedScores]  # by metric, and word_perplexity
     not_compared: Mapping[str, str]  # variant -> reason
 
     @property
@@ -110,72 +129,133 @@ class TestFindings(NamedTuple):
         return self.contrasts(DIFFERENCES)
 
 
+# What is compared
+
+
+def families_of(sweep: SweepResult, measured: Collection[str]) -> list[Family]:
+    """The differences from the baseline, and other families that have any contrast of variants that are `measured`."""
+    variants = [variant for variant in sweep.variants if variant.name in measured]
+    compared = [variant for variant in variants if variant.baseline in measured and not variant.same_as]
+    differences = {variant.name: {variant.name: 1.0, variant.baseline: -1.0} for variant in compared}
+    controls = {v.name: {v.name: 1.0, v.same_as: -1.0} for v in variants if v.same_as in measured}
+    declared = {name: weights for name, weights in sweep.contrasts.items() if set(weights) <= set(measured)}
+    others = [
+        Family("effects", "Main effects and interactions", EFFECTS, effects(variants, sweep.baseline)),
+        Family("contrasts", "Contrasts", "Sums of mean scores with the weights that the sweep declares", declared),
+        Family("controls", "Controls (A/A)", CONTROLS, controls),
+    ]
+    first = Family(DIFFERENCES, "Differences from the baseline", "", differences)
+    return [first, *(family for family in others if family.contrasts)]
+
+
+def effects(variants: Sequence[VariantResult], baseline: str) -> dict[str, Weights]:
+    """Main effects and pairwise interactions of a factorial design; empty if no variant has levels.
+
+    Levels are compared with the baseline's, or else the first, in the combinations of other levels that all have.
+    """
+    designed = [variant for variant in variants if variant.levels]
+    if not designed:
+        return {}
+    cells = {tuple((factor, v.levels[factor]) for factor in designed[0].levels): v.name for v in designed}
+    first = next((cell for cell, name in cells.items() if name == baseline), next(iter(cells)))
+    levels = dict.fromkeys((at, level) for cell in cells for at, level in enumerate(cell) if level != first[at])
+    changes = sorted(levels, key=lambda change: change[0])
+    pairs = [(one, other) for one, other in itertools.combinations(changes, 2) if one[0] != other[0]]
+    found: dict[str, Weights] = {}
+    for changed in [*((change,) for change in changes), *pairs]:
+        squares = []  # the cells with all of these changes, and without each part of them, with their signs
+        for cell in cells:
+            square = {}
+            for kept in itertools.product((True, False), repeat=len(changed)):
+                undone = {at: first[at] for (at, _), is_kept in zip(changed, kept, strict=True) if not is_kept}
+                square[tuple(undone.get(at, level) for at, level in enumerate(cell))] = (-1.0) ** len(undone)
+            if all(cell[at] == level for at, level in changed) and all(corner in cells for corner in square):
+                squares.append(square)
+        if squares:
+            name = " × ".join(f"{factor}={level} against {first[at][1]}" for at, (factor, level) in changed)
+            weights = collections.Counter[str]()
+            for square in squares:
+                weights.update({cells[corner]: sign / len(squares) for corner, sign in square.items()})
+            found[name] = weights
+    return found
+
+
+# What is found
+
+
 def find(sweep: SweepResult) -> list[TestFindings]:
     """The findings on each test set, the main one first."""
     return [_on(sweep, split) for split in sweep.tests]
 
 
 def _on(sweep: SweepResult, split: str) -> TestFindings:
-    every = {variant.name: measured for variant in sweep.variants if (measured := variant.measured(split))}
-    if not every:
-        no_scores: dict[str, dict[str, list[float]]] = {key: {} for key in SCORES}
-        return TestFindings(split, split, 0, 0, "", "token", {}, {}, families_of(sweep, ()), no_scores, {})
-    first = (every.get(sweep.baseline) or next(iter(every.values())))[0]
-    runs, comparable, not_compared = {}, {}, {}
-    for name, measured in every.items():
-        same = [run for run in measured if run.digest == first.digest and len(run.tokens_N) == len(first.tokens_N)]
+    measured = {variant.name: seeds for variant in sweep.variants if (seeds := variant.measured(split))}
+    metrics = metrics_of(sweep)
+    scores: dict[str, SeedScores] = {key: {} for key in ("perplexity", "word_perplexity", "bleu", "exact_match")}
+    if not measured:
+        return TestFindings(split, split, 0, 0, "", "token", {}, {}, families_of(sweep, ()), scores, {})
+    first = (measured.get(sweep.baseline) or next(iter(measured.values())))[0]
+    runs: dict[str, list[Measured]] = {}
+    comparable: dict[str, list[Measured]] = {}
+    for name, seeds in measured.items():
+        same = [run for run in seeds if run.digest == first.digest and len(run.tokens_N) == len(first.tokens_N)]
         if same:
             comparable[name] = same
-        if 0 < len(same) < len(measured):
-            not_compared[name] = f"{len(measured) - len(same)} of its runs: {OTHER_TEST_SET}"
         # The mean is over one test set, even where it is another one than the baseline's.
-        runs[name] = same or [run for run in measured if run.digest == measured[0].digest]
-    families, by_metric = families_of(sweep, comparable), {}
-    for variant in sweep.variants:
-        if not variant.baseline or variant.same_as or variant.name in families[0].contrasts:
-            continue
-        if not variant.finished:
-            not_compared[variant.name] = "no finished run"
-        elif variant.name not in comparable:
-            not_compared[variant.name] = OTHER_TEST_SET if variant.name in every else "not evaluated on it yet"
-        else:
-            not_compared[variant.name] = f"its baseline {variant.baseline} has no finished run"
-
-    unit = "token"
-    if not all(np.array_equal(run.tokens_N, first.tokens_N) for same in comparable.values() for run in same):
-        unit = "word"
-    exact = {name: same for name, same in comparable.items() if all(run.exact for run in same)}
-    is_telling = [run.exact.groups or run.exact.right_N.any() for same in exact.values() for run in same if run.exact]
-    if sweep.primary != EXACT_MATCH.key and not any(is_telling):
-        exact = {}
-    scores: dict[str, dict[str, list[float]]] = {key: {} for key in SCORES}
+        runs[name] = same or [run for run in seeds if run.digest == seeds[0].digest]
+    families = families_of(sweep, comparable)
+    is_one_unit = all(np.array_equal(run.tokens_N, first.tokens_N) for same in comparable.values() for run in same)
     scores["word_perplexity"] = {name: [_per_word(run) for run in same] for name, same in runs.items()}
-    for metric in metrics_of(sweep):
-        shown_runs, compared_runs = (exact, exact) if metric is EXACT_MATCH else (runs, comparable)
-        scores[metric.key] = {name: _seeds(metric, same) for name, same in shown_runs.items()}
-        shown = scores["word_perplexity" if metric is PERPLEXITY and unit == "word" else metric.key]
-        whole = {n: same for n, same in compared_runs.items() if all(metric.of(run) is not None for run in same)}
+    # Whether exact match says anything.
+    with_matches = {name: same for name, same in comparable.items() if all(run.right_N.size for run in same)}
+    tells = any(run.groups or run.right_N.any() for same in with_matches.values() for run in same)
+    if sweep.primary != EXACT_MATCH.key and not tells:
+        metrics.remove(EXACT_MATCH)
+    by_metric = {}
+    for metric in metrics:
+        shown: SeedScores = {
+            name: [score for run in same if (score := metric.of(run)) is not None]
+            for name, same in (with_matches if metric is EXACT_MATCH else runs).items()
+        }
+        scores[metric.key] = shown
+        whole = {name: same for name, same in comparable.items() if all(metric.of(run) is not None for run in same)}
         if whole:
-            compared = _compared(sweep, metric, shown, whole, families)
+            if metric is PERPLEXITY and not is_one_unit:
+                shown = scores["word_perplexity"]
             role = "primary" if metric.key == sweep.primary and split == sweep.tests[0] else "secondary"
-            by_metric[metric.key] = compared._replace(role=role if sweep.primary else "")
+            by_metric[metric.key] = _compared(sweep, metric, shown, whole, families, role * bool(sweep.primary))
     return TestFindings(
         split=split,
         name=first.test_set,
         sentences=len(first.tokens_N),
         clusters=len(first.tokens_N if first.clusters_N is None else np.unique(first.clusters_N)),
         signature=" and ".join(dict.fromkeys(run.signature for same in runs.values() for run in same)),
-        unit=unit,
+        unit="token" if is_one_unit else "word",
         runs=runs,
         by_metric=by_metric,
         families=families,
         scores=scores,
-        not_compared=not_compared,
+        not_compared=_not_compared(sweep, measured, comparable),
     )
 
 
-def _seeds(metric: Metric, runs: Sequence[Measured]) -> list[float]:
-    return [score for run in runs if (score := metric.of(run)) is not None]
+def _not_compared(sweep: SweepResult, measured: Runs, comparable: Runs) -> dict[str, str]:
+    """Why variants, or some of their runs, are not compared with the baseline."""
+    found = {}
+    for name, same in comparable.items():
+        if len(same) < len(measured[name]):
+            found[name] = f"{len(measured[name]) - len(same)} of its runs: {OTHER_TEST_SET}"
+    for variant in sweep.variants:
+        name, baseline = variant.name, variant.baseline
+        if not baseline or variant.same_as or (name in comparable and baseline in comparable):
+            continue
+        if not variant.finished:
+            found[name] = "no finished run"
+        elif name not in comparable:
+            found[name] = OTHER_TEST_SET if name in measured else "not evaluated on it yet"
+        else:
+            found[name] = f"its baseline {baseline} has no finished run"
+    return found
 
 
 def _per_word(run: Measured) -> float:
@@ -183,50 +263,37 @@ def _per_word(run: Measured) -> float:
 
 
 def _compared(
-    sweep: SweepResult,
-    metric: Metric,
-    scores: Mapping[str, Sequence[float]],
-    comparable: Runs,
-    families: Sequence[Family],
+    sweep: SweepResult, metric: Metric, scores: SeedScores, comparable: Runs, families: Sequence[Family], role: str
 ) -> Compared:
     """The variants by one metric; `comparable` are the runs on the same sentences."""
     names, runs = list(comparable), [run for same in comparable.values() for run in same]
     ends = np.cumsum([len(same) for same in comparable.values()])
     groups = [group.tolist() for group in np.split(np.arange(len(runs)), ends[:-1])]
-    by_sentence = metric in METRICS
-    scored = _scores(metric, runs)
-    if scored.sentences < 2 or not (by_sentence or max(map(len, groups)) > 1):
-        return Compared(metric, scores, {}, frozenset(), by_sentence=by_sentence)
-    margin = sweep.margin.get(metric.key)
+    scored, margin = _scores(metric, runs), sweep.margin.get(metric.key)
+    if scored.sentences < 2 or not (metric.by_sentence or max(map(len, groups)) > 1):
+        return Compared(metric, scores, {}, (), role, None)
     limit = None if margin is None else metric.largest_within(margin)
-
-    def differences(weights: Mapping[str, Mapping[str, float]]) -> dict[str, Difference]:
-        known = {name: row for name, row in weights.items() if set(row) <= set(names)}
-        weights_PG = [[row.get(name, 0.0) for name in names] for row in known.values()]
-        return dict(zip(known, contrasts(scored, groups, weights_PG, limit), strict=True))
-
+    differences = {}
+    for family in families:
+        known = {name: weights for name, weights in family.contrasts.items() if set(weights) <= set(names)}
+        weights_PG = [[weights.get(name, 0.0) for name in names] for weights in known.values()]
+        differences[family.key] = dict(zip(known, contrasts(scored, groups, weights_PG, limit), strict=True))
     repeats = {variant.name for variant in sweep.variants if variant.same_as}
     candidates = [number for number, name in enumerate(names) if name not in repeats]
     best = not_worse_than_the_best(scored, [groups[number] for number in candidates], metric.sign)
-    return Compared(
-        metric,
-        scores,
-        {family.key: differences(family.contrasts) for family in families},
-        frozenset(names[candidates[number]] for number in best) if len(best) < len(candidates) else frozenset(),
-        margin=margin,
-        by_sentence=by_sentence,
-    )
+    leading = [names[candidates[number]] for number in best] if len(best) < len(candidates) else []
+    return Compared(metric, scores, differences, leading, role, margin)
 
 
 def _scores(metric: Metric, runs: Sequence[Measured]) -> Scores:
     """With what a choice of sentences contributes, which is known of the library's metrics only."""
-    if metric not in METRICS:
+    if not metric.by_sentence:
         return Scores(np.array([metric.of(run) for run in runs]), np.zeros((len(runs), len(runs))), 10**9)
     clusters_N, units_N = runs[0].clusters_N, runs[0].tokens_N
     if metric is BLEU:
         return bleu_scores(np.stack([run.statistics_N10 for run in runs]), clusters_N)
     if metric is EXACT_MATCH:
-        return share_scores(np.stack([run.exact.right_N for run in runs if run.exact]), clusters_N)
+        return share_scores(np.stack([run.right_N for run in runs]), clusters_N)
     if not all(np.array_equal(run.tokens_N, units_N) for run in runs):
         # Words per sentence as BLEU counts them in the reference, plus one for its end, scaled to the set's words.
         units_N = runs[0].statistics_N10[:, 1] + 1

@@ -27,6 +27,7 @@ class Metric(NamedTuple):
     form: str = "+.2f"  # of a difference in points
     points: str = "BLEU"  # what a difference is a number of
     largest: float = 100.0  # score, where the lowest is 0; infinite where scores may be any
+    by_sentence: bool = True  # whether scores of sentences are known, so that intervals account for their choice
 
     def shown(self, difference: float) -> float:
         """A difference in points, or of the logarithms of perplexities the change in percent."""
@@ -79,12 +80,12 @@ class Metric(NamedTuple):
 
 
 def _share_of_exact(run: Measured) -> float | None:
-    return None if run.exact is None else 100 * float(run.exact.right_N.mean())
+    return 100 * float(run.right_N.mean()) if run.right_N.size else None
 
 
 def _of_test_sets(key: str, title: str, name: str, sign: int = 1, **display: Any) -> Metric:
     """A metric of which only the score of the whole test set is known."""
-    return Metric(key, title, name, sign, lambda run: run.others.get(key), **display)
+    return Metric(key, title, name, sign, lambda run: run.others.get(key), by_sentence=False, **display)
 
 
 BLEU = Metric("bleu", "BLEU", "BLEU", 1, lambda run: run.bleu)
@@ -106,7 +107,7 @@ def metrics_of(sweep: SweepResult) -> list[Metric]:
     names = {name for run in sweep.all_runs for measured in run.measured.values() for name in measured.others}
     metrics = [*METRICS, *(metric for metric in OPTIONAL if metric.key in {sweep.primary, *sweep.margin})]
     for name in sorted(names - {metric.key for metric in OPTIONAL}):
-        is_lowest = (sweep.base.get("train.best_metric"), sweep.base.get("train.best_is")) == (name, "lowest")
+        is_lowest = (sweep.options.get("train.best_metric"), sweep.options.get("train.best_is")) == (name, "lowest")
         sign = -1 if is_lowest else 1
         metrics.append(_of_test_sets(name, name, name, sign, form="+.3g", points=name, largest=math.inf))
     return sorted(metrics, key=lambda metric: metric.key != sweep.primary)

@@ -7,13 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.report import figures, literature, table, tuning
-from transformer_jax.report.accuracy import Accuracy, accuracies
-from transformer_jax.report.analyses import Analysis, analyses
-from transformer_jax.report.families import Family
-from transformer_jax.report.findings import TestFindings, find
-from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY, metrics_of
+from transformer_jax.report import figures, sections, table
+from transformer_jax.report.findings import Family, TestFindings, find
+from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY
 from transformer_jax.report.results import RunResult, SweepResult
+from transformer_jax.report.sections import Section
 from transformer_jax.report.table import STATE_NAMES, TRAINING_TIME, Table
 from transformer_jax.report.text import some, words
 from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, IDENTIFYING, LAST_STEP
@@ -37,9 +35,8 @@ class TestReport(NamedTuple):
     rows: Sequence[Mapping[str, Any]]  # those of table.csv
     table: Table
     families: Sequence[tuple[Family, Table]]  # contrasts besides the differences from the baseline
-    contrasts: Sequence[Mapping[str, Any]]  # the rows of contrasts.csv
     forests: Mapping[str, Mapping[str, figures.Forest]]  # by the key of the family and of the metric
-    literature: Sequence[literature.Comparison]
+    published: Section
 
     @property
     def words(self) -> list[str]:
@@ -55,13 +52,11 @@ class Report(NamedTuple):
     unfinished: Sequence[tuple[str, str]]  # the name and state of each such run
     problems: Sequence[str]  # damaged files
     tests: Sequence[TestReport]  # the main one first
-    accuracies: Sequence[Accuracy]
-    untuned: TestFindings | None  # what the variants' own learning rates give, if they were trained
-    tuning: Table | None
-    tuning_note: str
+    exact_match: Sequence[Section]  # of each test set where any translation is right
+    learning_rates: Section
     scatter: figures.Curves | None
     curves: Sequence[figures.Curves]
-    analyses: Sequence[Analysis]
+    analyses: Sequence[Section]
     runs: Table
     facts: Mapping[str, str]
     remarks: Sequence[str]
@@ -71,73 +66,51 @@ class Report(NamedTuple):
         return not (self.unfinished or self.problems or self.mixtures)
 
     @property
-    def literature(self) -> list[Table]:
-        return [literature.table(*comparison) for comparison in self.tests[0].literature]
-
-    @property
     def plots(self) -> dict[str, figures.Plot]:
         """The figures by the names of their files."""
-        plots: dict[str, figures.Plot] = {}
-        for test in self.tests:
-            for family, forests in test.forests.items():
-                plots |= {f"{family}_{metric}_{test.findings.split}": forest for metric, forest in forests.items()}
+        plots: dict[str, figures.Plot] = {
+            f"{family}_{metric}_{test.findings.split}": forest
+            for test in self.tests
+            for family, forests in test.forests.items()
+            for metric, forest in forests.items()
+        }
         if self.scatter is not None:
             plots["compute"] = self.scatter
         return plots | {f"curves_{curves.title}": curves for curves in self.curves}
 
-    @property
-    def scores(self) -> list[dict[str, Any]]:
-        """Each score of each run: runs.csv, for pandas, R and rliable."""
-        metrics, factors = metrics_of(self.sweep), {name for v in self.sweep.variants for name in v.levels}
-        return [
-            {"variant": run.variant, "seed": run.seed, "test": split, "metric": metric.key, "score": score}
-            | {"updates": run.step}
-            | {f"level_{factor}": variant.levels.get(factor, "") for factor in sorted(factors)}
-            for variant in self.sweep.variants
-            for run in variant.runs
-            for split, measured in run.measured.items()
-            for metric in metrics
-            if (score := metric.of(measured)) is not None
-        ]
-
 
 def report_of(sweep: SweepResult) -> Report:
-    tests = find(sweep)
-    main, reports = tests[0], []
-    untuned, (analysed, problems) = tuning.without(sweep), analyses(sweep)
-    for test in tests:
-        published, rows = literature.comparisons(sweep, test), table.records(sweep, test)
-        notes = words("notes", test, published) if test.runs else []
-        reports.append(
-            TestReport(
-                findings=test,
-                summary=summary(sweep, test),
-                notes=notes,
-                rows=rows,
-                table=table.main_table(sweep, test, rows),
-                families=[(family, table.family_table(test, family)) for family in test.families[1:]],
-                contrasts=table.contrast_records(test),
-                forests=figures.forests(test),
-                literature=published,
-            )
-        )
+    findings = find(sweep)
+    analyses, problems = sections.analyses(sweep)
     return Report(
         sweep=sweep,
         state=state_sentence(sweep),
         mixtures=code_mixtures(sweep),
         unfinished=unfinished(sweep.all_runs),
         problems=[*sweep.problems, *problems],
-        tests=reports,
-        accuracies=accuracies(sweep, tests),
-        untuned=untuned,
-        tuning=tuning.table(sweep, main, untuned) if sweep.tuned else None,
-        tuning_note=tuning.note(sweep, untuned),
-        scatter=figures.score_against_compute(sweep, main),
+        tests=[_test_report(sweep, test) for test in findings],
+        exact_match=[sections.exact_match(sweep, test) for test in findings if EXACT_MATCH.key in test.by_metric],
+        learning_rates=sections.learning_rates(sweep, findings[0]),
+        scatter=figures.score_against_compute(sweep, findings[0]),
         curves=figures.learning_curves(sweep),
-        analyses=analysed,
+        analyses=analyses,
         runs=table.runs_table(sweep),
-        facts=facts(sweep, tests),
-        remarks=remarks(sweep, tests),
+        facts=facts(sweep, findings),
+        remarks=remarks(sweep, findings),
+    )
+
+
+def _test_report(sweep: SweepResult, test: TestFindings) -> TestReport:
+    published, rows = sections.published(sweep, test), table.records(sweep, test)
+    return TestReport(
+        findings=test,
+        summary=summary(sweep, test),
+        notes=words("notes", test, published.facts) if test.runs else [],
+        rows=rows,
+        table=table.main_table(sweep, test, rows),
+        families=[(family, table.family_table(test, family)) for family in test.families[1:]],
+        forests=figures.forests(test),
+        published=published,
     )
 
 
@@ -170,22 +143,11 @@ def summary(sweep: SweepResult, test: TestFindings) -> list[str]:
     compared = [found for found in test.by_metric.values() if any(found.families.values())]
     if not sweep.primary:
         compared.sort(key=lambda found: found.metric is not EXACT_MATCH)
-    against = [found for found in compared if found.differences]
-    facts: dict[str, object] = {"seeds": ""}
-    if against:
-        mdes = {found.metric.name: found.mde for found in against}
-        counts = sorted({count for difference in against[0].differences.values() for count in difference.seeds})
-        plural = "s" * (counts[-1] > 1)
-        of_100 = [test.by_metric[metric.key] for metric in (BLEU, EXACT_MATCH) if metric.key in test.by_metric]
-        facts = {
-            "base": test.by_metric[BLEU.key].mean(sweep.baseline),
-            "best": max(found.mean(sweep.baseline) or 0 for found in of_100),
-            "seeds": " to ".join(f"{count}" for count in dict.fromkeys((counts[0], counts[-1]))) + f" seed{plural}",
-            "possible": [text for text in mdes.values() if text],
-            "impossible": [name for name, text in mdes.items() if text == ""],
-            "ties": [name for name, text in mdes.items() if text is None],
-        }
-    return words("findings", sweep, test, compared, facts)
+    seeds = sorted({count for difference in test.differences.values() for count in difference.seeds})
+    of_100 = [
+        found.mean(sweep.baseline) or 0 for found in test.by_metric.values() if found.metric in (BLEU, EXACT_MATCH)
+    ]
+    return words("findings", sweep, test, compared, seeds, test.by_metric[BLEU.key].mean(sweep.baseline), max(of_100))
 
 
 def code_mixtures(sweep: SweepResult) -> list[str]:
@@ -216,11 +178,11 @@ def code_mixtures(sweep: SweepResult) -> list[str]:
 def remarks(sweep: SweepResult, tests: Sequence[TestFindings]) -> list[str]:
     """Warnings about how the runs were made."""
     is_vmapped = any((run.number("together") or 1) > 1 for run in sweep.runs)
-    options = {variant.name: {**sweep.base, **variant.changes} for variant in sweep.variants}
-    # Variants with modules that the formula for FLOPs does not know.
-    custom = [
-        name for name, all_ in options.items() if any(k.startswith("model.parts.") and v for k, v in all_.items())
-    ]
+    custom = []  # variants with modules that the formula for FLOPs does not know
+    for variant in sweep.variants:
+        options = {**sweep.options, **variant.changes}
+        if any(path.startswith("model.parts.") and value for path, value in options.items()):
+            custom.append(variant.name)
     return words("remarks", sweep, tests, is_vmapped, custom)
 
 
@@ -232,18 +194,16 @@ def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
         found["primary"] = f"{sweep.primary} on {sweep.tests[0]}"
     if sweep.command:
         found["command"] = shlex.join(["transformer-jax", *sweep.command, f"--workdir={sweep.path}"])
-    for test in tests:
-        if test.runs:
-            found[f"test set {test.split}"] = f"{test.name}: {test.sentences:,} sentences{test.in_clusters}"
-            found["BLEU"] = test.signature
+    for test in (test for test in tests if test.runs):
+        found[f"test set {test.split}"] = f"{test.name}: {test.sentences:,} sentences{test.in_clusters}"
+        found["BLEU"] = test.signature
     found["seeds"] = ", ".join(map(str, sweep.seeds))
     if sweep.weights != "latest":
         found["weights"] = sweep.weights
     found["devices of a run"] = "; ".join(dict.fromkeys(str(run.result.get("devices")) for run in finished))
     if seconds := [run.number("train_seconds") or 0 for run in finished]:
-        found["training time"] = (
-            f"{duration(sum(seconds))} in all, {duration(float(np.mean(seconds)))} per run: {TRAINING_TIME}"
-        )
+        total, mean = duration(sum(seconds)), duration(float(np.mean(seconds)))
+        found["training time"] = f"{total} in all, {mean} per run: {TRAINING_TIME}"
     for name in dict.fromkeys(name for run in sweep.runs for name in run.versions if name not in NO_VERSIONS):
         found[name] = " and ".join(dict.fromkeys(str(r.versions[name]) for r in sweep.runs if name in r.versions))
     return found
@@ -263,10 +223,10 @@ def to_json(report: Report) -> dict[str, Any]:
             for run in sweep.all_runs
         ],
         "tests": [_test_json(test) for test in report.tests],
-        "tuning": tuning.to_json(sweep, report.untuned),
-        "published": [comparison.to_json() for comparison in report.tests[0].literature],
-        "exact_match": [accuracy.to_json() for accuracy in report.accuracies],
-        "base": sweep.config,
+        "tuning": report.learning_rates.facts,
+        "published": report.tests[0].published.facts,
+        "exact_match": [section.facts for section in report.exact_match],
+        "base": sweep.base,
     }
 
 

@@ -17,7 +17,8 @@ from transformer_jax.files.record import read_record
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.runs.records import difference
-from transformer_jax.sweeps.definition import SOURCES
+from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant
+from transformer_jax.sweeps.spec import fields
 from transformer_jax.sweeps.status import state_of
 
 FORMAT = 1
@@ -28,13 +29,6 @@ LONGEST_REASON = 400
 # No meaningful number comes near these limits; beyond them, arithmetic breaks down.
 LARGEST = 1e200
 MOST_NGRAMS = 1e9
-
-
-class Exact(NamedTuple):
-    """Which translations of a test set equal their references."""
-
-    right_N: np.ndarray  # 0 or 1
-    groups: dict[str, dict[str, tuple[int, int]]]  # label -> value -> right and total
 
 
 class Measured(NamedTuple):
@@ -49,8 +43,8 @@ class Measured(NamedTuple):
     statistics_N10: np.ndarray
     log_probabilities_N: np.ndarray
     tokens_N: np.ndarray
-    file: Path
-    exact: Exact | None = None
+    right_N: np.ndarray  # 1 where a translation equals its reference; empty if that was not counted
+    groups: Mapping[str, Mapping[str, tuple[int, int]]]  # of examples: label -> value -> right and total
     clusters_N: np.ndarray | None = None  # of sentences that are not independent
     others: Mapping[str, float] = {}  # other metrics, of which only the score of the whole test set is known
     cut: int = 0  # translations that reached the maximum length
@@ -92,18 +86,11 @@ class RunResult:
         return found
 
 
-@dataclasses.dataclass(frozen=True)
-class VariantResult:
-    """A variant as planned (sweeps/definition.py has the meaning of its fields), and its runs."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VariantResult(Variant):
+    """A variant as planned, and its runs."""
 
-    name: str
-    changes: Mapping[str, Any]
-    group: str
-    note: str
-    published: Mapping[str, float]
-    unverified: Sequence[str]
-    baseline: str  # "" if it is not compared
-    levels: Mapping[str, str]
+    baseline: str  # what it is compared with; "" if it is not compared
     same_as: str  # the variant that it repeats as a control, or ""
     runs: Sequence[RunResult]
     untuned: Sequence[RunResult] = ()  # at its own learning rate: the same runs if no other was better
@@ -133,26 +120,20 @@ class Tuned:
     seeds: Sequence[int]  # of the runs on which it was chosen
 
 
-@dataclasses.dataclass(frozen=True)
-class SweepResult:
-    """Everything that a report is made from: a definition, as in sweeps/definition.py, and the runs."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepResult(Sweep):
+    """Everything that a report is made from: the sweep as defined, and its runs."""
 
     path: Path
-    name: str
-    question: str
     baseline: str
-    tests: Sequence[str]
     seeds: Sequence[int]
-    notes: Sequence[str]
     vary: Sequence[str]
     primary: str  # or ""
     margin: Mapping[str, float]
-    contrasts: Mapping[str, Mapping[str, float]]
-    weights: str
+    tune: Sequence[float]
     command: Sequence[str]  # the words after transformer-jax that define it, without --workdir
-    config: Mapping[str, Any]  # the base's, nested
-    base: Mapping[str, Any]  # the same: option path -> value
-    factors: Sequence[float]  # of the learning rate that were tried
+    base: Mapping[str, Any]  # its config, nested
+    options: Mapping[str, Any]  # the same: option path -> value
     variants: Sequence[VariantResult]
     tuned: Mapping[str, Tuned]
     looks: Sequence[Sequence[int]]  # the seeds of the sweep at each report with other ones
@@ -185,22 +166,15 @@ def without_folders(test_set: str) -> str:
 
 
 @contextlib.contextmanager
-def parsing(file: Path) -> Iterator[None]:
-    """Errors in the content of a file become `BadInput` with its name."""
+def parsing(file: Path, problems: list[str] | None = None) -> Iterator[None]:
+    """Errors in the content of a file become `BadInput` with its name, or a line of `problems`."""
     try:
         yield
-    except BadInput:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, OSError) as error:
-        raise BadInput(f"{file}: is damaged ({type(error).__name__}: {error})") from None
-
-
-@contextlib.contextmanager
-def noting(problems: list[str]) -> Iterator[None]:
-    """Appends a `BadInput` to the problems instead of raising it."""
-    try:
-        yield
-    except BadInput as problem:
+    except (BadInput, KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, OSError) as error:
+        is_told = isinstance(error, BadInput)
+        problem = error if is_told else BadInput(f"{file}: is damaged ({type(error).__name__}: {error})")
+        if problems is None:
+            raise problem from None
         problems.append(str(problem))
 
 
@@ -212,35 +186,32 @@ def load_sweep(folder: str | Path) -> SweepResult:
         raise BadInput(f"{path}: is not a sweep: there is no sweep.json, which transformer-jax sweep makes")
     definition, tuned, looks = read_record(file), {}, []
     problems: list[str] = []
-    with noting(problems), parsing(path / "tuned.json"):
+    with parsing(path / "tuned.json", problems):
         for name, facts in _read(path / "tuned.json").items():
             if facts.get("factor") is not None:
                 losses = {str(factor): number(loss) for factor, loss in facts["losses"].items()}
                 seeds = facts.get("seeds") or [facts["seed"]]
                 lowest = float(facts.get("lowest", facts["factor"]))
                 tuned[name] = Tuned(float(facts["factor"]), lowest, losses, facts.get("cost", {}), seeds)
-    with noting(problems), parsing(path / LOOKS):
+    with parsing(path / LOOKS, problems):
         looks = [look["seeds"] for look in _read(path / LOOKS).get("looks", ())]
     with parsing(file):
         if definition["format"] != FORMAT or not all(definition[key] for key in ("variants", "seeds", "tests")):
             raise ValueError(f"must have format {FORMAT}, variants, seeds and tests")
-        return SweepResult(
-            **{key: definition[key] for key in ("name", "question", "baseline", "tests", "seeds", "notes")},
-            path=path,
-            vary=[source for source in SOURCES if source in definition["vary"]],
-            primary=definition.get("primary") or "",
-            margin=definition.get("margin") or {},
-            contrasts=definition.get("contrasts") or {},
-            weights=definition.get("weights", "latest"),
-            command=definition.get("command", ()),
-            config=definition["base"],
-            base=flattened(definition["base"]),
-            factors=definition["tune"] or (),
-            variants=[_variant(path, facts, definition, tuned, problems) for facts in definition["variants"]],
-            tuned=tuned,
-            looks=looks,
-            problems=problems,
-        )
+        known = {
+            "path": path,
+            "vary": [source for source in SOURCES if source in definition["vary"]],
+            "primary": definition.get("primary") or "",
+            "margin": definition.get("margin") or {},
+            "tune": definition["tune"] or (),
+            "command": definition.get("command", ()),
+            "options": flattened(definition["base"]),
+            "variants": [_variant(path, facts, definition, tuned, problems) for facts in definition["variants"]],
+            "tuned": tuned,
+            "looks": looks,
+            "problems": problems,
+        }
+        return SweepResult(**{**fields(Sweep, definition), **known})
 
 
 def _variant(
@@ -262,15 +233,8 @@ def _variant(
         if tuned[name].factor != 1:
             untuned = [dataclasses.replace(run, is_untuned=True) for run in runs("untuned-")]
     baseline = facts.get("baseline") or definition["baseline"]
-    return VariantResult(
-        **{key: facts[key] for key in ("name", "changes", "group", "note", "published")},
-        unverified=facts.get("unverified", ()),
-        baseline="" if baseline == name else baseline,
-        levels=facts.get("levels") or {},
-        same_as=facts.get("same_as") or "",
-        runs=compared,
-        untuned=untuned,
-    )
+    known = {"baseline": "" if baseline == name else baseline, "same_as": facts.get("same_as") or ""}
+    return VariantResult(**{**fields(Variant, facts), **known}, runs=compared, untuned=untuned)
 
 
 def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: list[str]) -> RunResult:
@@ -284,14 +248,14 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
         problems.append(str(problem))
         run = dataclasses.replace(run, state="damaged", reason=str(problem))
     curve = read_metrics(path / "metrics.jsonl")
-    run = dataclasses.replace(run, curve=curve, step=run.step or (curve[-1]["step"] if curve else None))
-    with noting(problems):
-        run = dataclasses.replace(run, versions=_read(path / "versions.json"), notes=RunFolder(path).notes())
-    analyses = {}
+    versions, notes, analyses = {}, [], {}
+    with parsing(path / "versions.json", problems):
+        versions, notes = _read(path / "versions.json"), RunFolder(path).notes()
     for file in sorted((path / "analysis").glob("*.json")):
-        with noting(problems):
-            analyses[file.stem] = _read(file)
-    return dataclasses.replace(run, analyses=analyses)
+        with parsing(file, problems):
+            analyses[file.stem] = read_record(file)
+    step = run.step or (curve[-1]["step"] if curve else None)
+    return dataclasses.replace(run, step=step, curve=curve, versions=versions, notes=notes, analyses=analyses)
 
 
 def _with_scores(run: RunResult, tests: Sequence[str]) -> RunResult:
@@ -318,13 +282,7 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
         if stray := difference(record, result["tests"][split]):
             raise BadInput(f"{file}: {stray}; the sweep's command evaluates that run again")
         sentences, measures, perplexity = record["sentences"], record["measures"], record["perplexity"]
-        exact = None
-        if "exact_match" in sentences:
-            groups = {
-                label: {value: (int(found["right"]), int(found["total"])) for value, found in by_value.items()}
-                for label, by_value in record["exact_match"].get("groups", {}).items()
-            }
-            exact = Exact(np.array(sentences["exact_match"], np.bool_).astype(np.float64), groups)
+        groups = record["exact_match"].get("groups", {}) if "exact_match" in sentences else {}
         measured = Measured(
             test_set=without_folders(str(record["test_set"])),
             digest=str(record["test_set_sha256"]),
@@ -335,15 +293,18 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
             statistics_N10=np.array(sentences["bleu_statistics"], np.float64),
             log_probabilities_N=np.array(sentences["log_probabilities"], np.float64),
             tokens_N=np.array(sentences["tokens"], np.float64),
-            file=file,
-            exact=exact,
+            right_N=np.array(sentences.get("exact_match", ()), np.float64),
+            groups={
+                label: {value: (int(found["right"]), int(found["total"])) for value, found in by_value.items()}
+                for label, by_value in groups.items()
+            },
             clusters_N=np.array(sentences["clusters"]) if "clusters" in sentences else None,
             others={n: float(m["score"]) for n, m in measures.items() if n not in ("bleu", "exact_match")},
             cut=int(record.get("cut_translations", 0)),
             unknown=int(record.get("unknown_tokens", 0)),
         )
         lists = [measured.log_probabilities_N, measured.tokens_N, measured.statistics_N10[:, 0]]
-        lists += [array for array in (measured.clusters_N, exact and exact.right_N) if array is not None]
+        lists += [array for array in (measured.clusters_N, measured.right_N) if array is not None and array.size]
         counts_N = np.concatenate([measured.statistics_N10.ravel(), measured.tokens_N, [measured.words]])
         scores = [measured.bleu, measured.perplexity, *measured.others.values(), *measured.log_probabilities_N]
         is_possible = counts_N.min() >= 0 and counts_N.max() < MOST_NGRAMS and np.isfinite(scores).all()

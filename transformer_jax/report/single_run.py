@@ -1,15 +1,14 @@
 """The report of one run: its scores with their signatures, how it was made, and what to cite."""
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.files.record import read_record
 from transformer_jax.report.report import NO_VERSIONS
-from transformer_jax.report.results import noting, parsing, without_folders
+from transformer_jax.report.results import parsing, without_folders
 from transformer_jax.report.text import TEMPLATES
-from transformer_jax.report.write import JSON, render_markdown, write_files
+from transformer_jax.report.write import JSON, json_text, render_markdown, write_files
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.version import __version__
@@ -25,8 +24,8 @@ def write(folder: str | Path, output: str | Path | None) -> tuple[str, list[Path
     evaluations: list[dict[str, Any]] = []
     problems: list[str] = []
     for file in sorted((path / "translations").glob("*.json")):
-        with noting(problems):
-            evaluations.append(_evaluation(file))
+        with parsing(file, problems):
+            evaluations.append(_evaluation(read_record(file)))
     versions = RunFolder(path).versions()
     _, _, words = str(versions.get("command", "?")).partition(" ")  # without the path of the program
     facts = {"command": f"transformer-jax {words}"}
@@ -40,8 +39,7 @@ def write(folder: str | Path, output: str | Path | None) -> tuple[str, list[Path
         "citation": (TEMPLATES / "citation.bib").read_text(encoding="utf-8").replace("VERSION", __version__).strip(),
     }
     text = render_markdown("run.md", **found, name=path.resolve().name, workdir=shlex.quote(str(path)))
-    content = json.dumps(found, ensure_ascii=False, indent=1) + "\n"
-    return text, write_files({JSON: content, "report.md": text}, path, output)
+    return text, write_files({JSON: json_text(found), "report.md": text}, path, output)
 
 
 def _state(path: Path) -> str:
@@ -57,18 +55,16 @@ def _state(path: Path) -> str:
     return text
 
 
-def _evaluation(file: Path) -> dict[str, Any]:
+def _evaluation(record: dict[str, Any]) -> dict[str, Any]:
     """The scores of one evaluation, with their signatures."""
-    record = read_record(file)
-    with parsing(file):
-        return {
-            "test_set": without_folders(str(record["test_set"])),
-            "sentences": int(record["n"]),
-            "weights": str(record["weights"]),
-            "steps": ", ".join(f"{step:,}" for step in record["steps"]),
-            "scores": {
-                name: (float(measure["score"]), str(measure.get("signature", "")))
-                for name, measure in record["measures"].items()
-            },
-            "perplexity": float(record["perplexity"]["per_token"]),
-        }
+    return {
+        "test_set": without_folders(str(record["test_set"])),
+        "sentences": int(record["n"]),
+        "weights": str(record["weights"]),
+        "steps": ", ".join(f"{step:,}" for step in record["steps"]),
+        "scores": {
+            name: (float(measure["score"]), str(measure.get("signature", "")))
+            for name, measure in record["measures"].items()
+        },
+        "perplexity": float(record["perplexity"]["per_token"]),
+    }

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.report.families import Family
-from transformer_jax.report.findings import Compared, TestFindings
-from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY, Metric, deviation, metrics_of, p_text
+from transformer_jax.report.findings import Compared, Family, TestFindings
+from transformer_jax.report.metrics import EXACT_MATCH, PERPLEXITY, Metric, deviation, metrics_of, p_text
 from transformer_jax.report.results import SweepResult
 from transformer_jax.report.statistics import Difference
 from transformer_jax.runs.metrics import count_text, duration
@@ -27,8 +26,8 @@ class Column(NamedTuple):
     cells: Sequence[Cell]
     key: str = ""
     kind: str = ""  # options, scores, differences, verdict, published or cost: these are shown and hidden together
-    help: str = ""
     in_latex: str = ""  # "always", or where its cells "vary"
+    help: str = ""  # what it is, of options and costs
 
 
 class Row(NamedTuple):
@@ -53,14 +52,8 @@ class Table(NamedTuple):
         ]
 
     @property
-    def legend(self) -> str:
-        """The meaning of its marks and columns."""
-        marks = {cell.mark for column in self.columns for cell in column.cells}
-        kinds = {column.kind for column in self.columns}
-        is_unverified = any(cell.text.endswith(UNVERIFIED) for column in self.columns for cell in column.cells)
-        parts = [BEST] * ("best" in marks) + [VERDICTS] * ("verdict" in kinds) + [NOT_VERIFIED] * is_unverified
-        parts += [f"{column.title}: {column.help}." for column in self.columns if column.kind == "cost"]
-        return " ".join(parts)
+    def has_unverified(self) -> bool:
+        return any(cell.text.endswith(UNVERIFIED) for column in self.columns for cell in column.cells)
 
     def for_latex(self) -> "Table":
         """The columns that a paper has room for."""
@@ -103,27 +96,25 @@ class Quantity(NamedTuple):
     title: str
     text: Text
     kind: str
-    help: str
     in_latex: str = ""
+    help: str = ""
 
 
+FLOPS = "floating-point operations of training, without padding"
 QUANTITIES = (
-    Quantity("steps", "updates", "{:,.0f}".format, "scores", "updates made", "vary"),
-    Quantity("parameters", "params", count_text, "scores", "parameters", "always"),
-    Quantity("training_flops", "FLOPs", count_text, "cost", "floating-point operations of training, without padding"),
-    Quantity("train_seconds", "time", duration, "cost", TRAINING_TIME),
-    Quantity("tokens_per_second", "tokens/s", "{:,.0f}".format, "cost", TOKENS_PER_SECOND),
-    Quantity("learning_rate", "rate", "{:.3g}".format, "cost", "peak learning rate"),
+    Quantity("steps", "updates", "{:,.0f}".format, "scores", "vary"),
+    Quantity("parameters", "params", count_text, "scores", "always"),
+    Quantity("training_flops", "FLOPs", count_text, "cost", help=FLOPS),
+    Quantity("train_seconds", "time", duration, "cost", help=TRAINING_TIME),
+    Quantity("tokens_per_second", "tokens/s", "{:,.0f}".format, "cost", help=TOKENS_PER_SECOND),
+    Quantity("learning_rate", "rate", "{:.3g}".format, "cost", help="peak learning rate"),
 )
-PUBLISHED: tuple[tuple[str, str, Text], ...] = (
-    ("perplexity", "PPL publ.", "{:g}".format),
-    ("bleu", "BLEU publ.", "{:g}".format),
-    ("parameters", "params publ.", count_text),
-    ("exact_match", "exact publ.", "{:g}".format),
+PUBLISHED = (
+    Quantity("perplexity", "PPL publ.", "{:g}".format, "published"),
+    Quantity("bleu", "BLEU publ.", "{:g}".format, "published"),
+    Quantity("parameters", "params publ.", count_text, "published"),
+    Quantity("exact_match", "exact publ.", "{:g}".format, "published"),
 )
-BEST = "Bold: not significantly worse than the best mean of its column, where others are."
-VERDICTS = "Within the margin, of two one-sided tests: better, worse, equivalent (surely within it) or undecided."
-NOT_VERIFIED = "?: a published score that was not verified against its source."
 
 
 def records(sweep: SweepResult, findings: TestFindings) -> list[dict[str, Any]]:
@@ -133,7 +124,7 @@ def records(sweep: SweepResult, findings: TestFindings) -> list[dict[str, Any]]:
     for number, variant in enumerate(sweep.variants):
         record: dict[str, Any] = {"test": findings.split, "group": variant.group, "variant": variant.name}
         record["note"] = variant.note
-        record |= {f"published_{key}": variant.published.get(key) for key, _, _ in PUBLISHED}
+        record |= {f"published_{quantity.key}": variant.published.get(quantity.key) for quantity in PUBLISHED}
         record |= {column.key: column.cells[number].text for column in options}
         record |= {quantity.key: variant.mean(quantity.key) for quantity in QUANTITIES}
         record["seeds"] = len(variant.measured(findings.split))
@@ -159,12 +150,27 @@ def contrast_records(findings: TestFindings) -> list[dict[str, Any]]:
     ]
 
 
+def score_records(sweep: SweepResult) -> list[dict[str, Any]]:
+    """The rows of runs.csv: each score of each run, for pandas, R and rliable."""
+    metrics, factors = metrics_of(sweep), sorted({name for variant in sweep.variants for name in variant.levels})
+    return [
+        {"variant": run.variant, "seed": run.seed, "test": split, "metric": metric.key, "score": score}
+        | {"updates": run.step}
+        | {f"level_{factor}": variant.levels.get(factor, "") for factor in factors}
+        for variant in sweep.variants
+        for run in variant.runs
+        for split, measured in run.measured.items()
+        for metric in metrics
+        if (score := metric.of(measured)) is not None
+    ]
+
+
 def family_table(findings: TestFindings, family: Family) -> Table:
     """Contrasts by every metric."""
     columns = []
     for compared in findings.by_metric.values():
         if found := compared.families.get(family.key):
-            columns += _difference_columns(compared, [found.get(name) for name in family.contrasts], findings.unit)
+            columns += _difference_columns(compared, [found.get(name) for name in family.contrasts])
     return Table([Row(name) for name in family.contrasts], columns, "contrast", family.title)
 
 
@@ -176,13 +182,11 @@ def main_table(sweep: SweepResult, findings: TestFindings, rows: Sequence[Mappin
     columns += quantity_columns(rows, "scores")
     counts = [(row["seeds"], len(variant.runs)) for row, variant in zip(rows, sweep.variants, strict=True)]
     seeds = [Cell(f"{done}" if done == planned else f"{done} of {planned}", done) for done, planned in counts]
-    columns.append(Column("seeds", seeds, "seeds", "scores", "runs with scores on this test set", "vary"))
-    for key, title, text in PUBLISHED if findings.split == sweep.tests[0] else ():
-        cells = [number_cell(variant.published.get(key), text) for variant in sweep.variants]
-        for number, variant in enumerate(sweep.variants):
-            if key in variant.unverified and cells[number].text:
-                cells[number] = cells[number]._replace(text=cells[number].text + UNVERIFIED)
-        columns.append(Column(title, cells, f"published_{key}", "published", "the published score"))
+    columns.append(Column("seeds", seeds, "seeds", "scores", "vary"))
+    for key, title, text, kind, *_ in PUBLISHED if findings.split == sweep.tests[0] else ():
+        marks = [UNVERIFIED * (key in variant.unverified) for variant in sweep.variants]
+        cells = [number_cell(v.published.get(key), text, mark) for v, mark in zip(sweep.variants, marks, strict=True)]
+        columns.append(Column(title, cells, f"published_{key}", kind))
     columns += quantity_columns(rows, "cost")
     names = [Row(v.name, v.note, v.group, v.name == sweep.baseline) for v in sweep.variants]
     return Table(names, columns, filtered=True)
@@ -202,14 +206,14 @@ def runs_table(sweep: SweepResult) -> Table:
 
 def quantity_columns(rows: Sequence[Mapping[str, Any]], *kinds: str) -> list[Column]:
     return [
-        Column(title, [number_cell(row[key], text) for row in rows], key, kind, about, in_latex)
-        for key, title, text, kind, about, in_latex in QUANTITIES
+        Column(title, [number_cell(row[key], text) for row in rows], key, kind, in_latex, about)
+        for key, title, text, kind, in_latex, about in QUANTITIES
         if kind in kinds
     ]
 
 
-def number_cell(value: float | None, text: Text) -> Cell:
-    return Cell() if value is None else Cell(text(value), value)
+def number_cell(value: float | None, text: Text, mark: str = "") -> Cell:
+    return Cell() if value is None else Cell(text(value) + mark, value)
 
 
 def difference_cell(metric: Metric, found: Difference | None) -> Cell:
@@ -235,46 +239,41 @@ def _columns_of(compared: Compared, findings: TestFindings, rows: Sequence[Mappi
     """
     metric, names = compared.metric, [row["variant"] for row in rows]
     role = f" ({compared.role})" if compared.role else ""
-    title = "exact %" if metric is EXACT_MATCH else metric.title
-    scores = [(metric.key, title + role, findings.signature * (metric is BLEU))]
+    titles = {metric.key: "exact %" if metric is EXACT_MATCH else metric.title}
     if metric is PERPLEXITY and findings.unit == "word":
-        scores.append(("word_perplexity", f"PPL/word{role}", "perplexity per word: vocabularies differ"))
+        titles["word_perplexity"] = "PPL/word"
     columns = []
-    for key, title, about in scores:
-        is_compared = key == scores[-1][0]
-        best = compared.leading if is_compared else frozenset()
-        cells = [score_cell(findings.scores[key].get(name, ()), name in best) for name in names]
-        columns.append(Column(title, cells, key, "scores", about, "always" * is_compared))
+    for key, title in titles.items():
+        is_compared = key == [*titles][-1]
+        scores = [(name, findings.scores[key].get(name, ())) for name in names]
+        cells = [score_cell(seeds, is_compared and name in compared.leading) for name, seeds in scores]
+        columns.append(Column(title + role, cells, key, "scores", "always" * is_compared))
     if compared.differences:
-        columns += _difference_columns(compared, [compared.differences.get(name) for name in names], findings.unit)
+        columns += _difference_columns(compared, [compared.differences.get(name) for name in names])
     return columns
 
 
-def _difference_columns(compared: Compared, found: Sequence[Difference | None], unit: str) -> list[Column]:
+def _difference_columns(compared: Compared, found: Sequence[Difference | None]) -> list[Column]:
     """Differences with their intervals, the corrected p-values and, where a margin is declared, the verdicts."""
     metric = compared.metric
-    about = f"difference from the baseline; {'higher' if metric.sign > 0 else 'lower'} is better"
-    if metric is PERPLEXITY:
-        about = f"log-perplexity per {unit}, as a change in percent; lower is better"
     p_title = "p (corrected)" if sum(difference is not None for difference in found) > 1 else "p"
-    p_about = f"{metric.title}: corrected for all comparisons of the column (Bonferroni)"
     cells = [difference_cell(metric, difference) for difference in found]
     p_cells = [Cell(p_text(d.corrected_p), d.corrected_p) if d else Cell() for d in found]
     columns = [
-        Column(f"Δ {metric.title}", cells, f"{metric.key}_difference", "differences", about, "always"),
-        Column(p_title, p_cells, f"{metric.key}_p", "differences", p_about),
+        Column(f"Δ {metric.title}", cells, f"{metric.key}_difference", "differences", "always"),
+        Column(p_title, p_cells, f"{metric.key}_p", "differences"),
     ]
     if compared.margin is not None:
         verdicts = [Cell(verdict, verdict) for verdict in (metric.verdict(d) if d else "" for d in found)]
         margin = f"within ±{metric.margin_text(compared.margin)}"
-        columns.append(Column(margin, verdicts, f"{metric.key}_verdict", "verdict", VERDICTS, "always"))
+        columns.append(Column(margin, verdicts, f"{metric.key}_verdict", "verdict", "always"))
     return columns
 
 
 def option_columns(sweep: SweepResult) -> list[Column]:
     """A column for each option that differs anywhere, including d_k and d_v where they follow from others."""
-    base = _resolved(sweep.base, {})
-    resolved = [_resolved(sweep.base, variant.changes) for variant in sweep.variants]
+    base = _resolved(sweep.options, {})
+    resolved = [_resolved(sweep.options, variant.changes) for variant in sweep.variants]
     varied = {path for values in resolved for path, value in values.items() if value != base.get(path)}
     columns = []
     for path in [*(path for path in PAPER_ORDER if path in varied), *sorted(varied - {*PAPER_ORDER, *WITHOUT_COLUMN})]:
@@ -286,7 +285,7 @@ def option_columns(sweep: SweepResult) -> list[Column]:
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             is_shown = value != base.get(path) or variant.name == sweep.baseline
             cells.append(Cell(text if is_shown else "", value if is_number else text))
-        columns.append(Column(SYMBOLS.get(path, path.rpartition(".")[2]), cells, path, "options", path))
+        columns.append(Column(SYMBOLS.get(path, path.rpartition(".")[2]), cells, path, "options", help=path))
     return columns
 
 

@@ -32,7 +32,7 @@ ESCAPES |= {letter: rf"\{letter}" for letter in "{}$&#%_"} | {letter: f"${letter
 ESCAPES |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$"}
 ESCAPES |= {'"': r"{\char34}", "`": r"\`{}", "[": "{[}", "]": "{]}"}
 # The kinds of columns in a terminal, the most important first.
-RANKS = {"scores": 0, "differences": 1, "verdict": 1, "options": 2, "published": 3}
+KINDS = ("scores", "differences", "verdict", "options", "published")
 
 
 def plain(text: str) -> str:
@@ -99,18 +99,17 @@ def words(part: str, *facts: Any) -> list[str]:
 def terminal_table(table: Table, width: int) -> str:
     """The table with as many columns as the width has room for, and the names of the others."""
     columns = table.without_empty_columns().columns
-    texts = [[column.title, *(f"{cell.text} {cell.detail}".strip() for cell in column.cells)] for column in columns]
-    texts = [[visible(text) for text in column] for column in texts]
     names = [visible(text) for text in (table.names, *(row.name for row in table.rows))]
-    widths, room, shown = [2 + max(map(len, column)) for column in texts], width - max(map(len, names)), set()
-    for number in sorted(range(len(columns)), key=lambda number: RANKS.get(columns[number].kind, len(RANKS))):
-        room -= widths[number]
-        if room < 0 or columns[number].kind not in RANKS:
-            break
-        shown.add(number)
-    padded = [[name.ljust(max(map(len, names))) for name in names]]
-    padded += [[text.rjust(widths[number]) for text in texts[number]] for number in sorted(shown)]
-    lines = ["".join(line).rstrip() for line in zip(*padded, strict=True)]
-    if hidden := [column[0] for number, column in enumerate(texts) if number not in shown]:
+    lines = [name.ljust(max(map(len, names))) for name in names]
+    hidden: list[str] = []
+    for column in sorted(columns, key=lambda column: KINDS.index(column.kind) if column.kind in KINDS else len(KINDS)):
+        texts = [column.title, *(f"{cell.text} {cell.detail}".strip() for cell in column.cells)]
+        texts = [visible(text) for text in texts]
+        longest = 2 + max(map(len, texts))
+        if hidden or column.kind not in KINDS or len(lines[0]) + longest > width:
+            hidden.append(texts[0])
+        else:
+            lines = [line + text.rjust(longest) for line, text in zip(lines, texts, strict=True)]
+    if hidden:
         lines += textwrap.wrap(f"Also in index.html: {', '.join(hidden)}.", width)
-    return "\n".join(lines)
+    return "\n".join(line.rstrip() for line in lines)

@@ -16,11 +16,11 @@ from transformer_jax.files.atomic import explained, write_atomically, write_json
 from transformer_jax.files.record import read_object
 from transformer_jax.pictures.pages import image_url, render
 from transformer_jax.report import text
-from transformer_jax.report.families import DIFFERENCES, Family
-from transformer_jax.report.figures import drawn
+from transformer_jax.report.figures import Plot, drawn
+from transformer_jax.report.findings import DIFFERENCES, Family
 from transformer_jax.report.report import Report, TestReport, report_of, to_json
 from transformer_jax.report.results import LOOKS, SweepResult, load_sweep
-from transformer_jax.report.table import BEST, Table
+from transformer_jax.report.table import Table, contrast_records, score_records
 from transformer_jax.report.text import TEMPLATES, latex, markdown, words
 
 # The first of the files marks all as those of a report; files of other formats contain MADE_BY.
@@ -75,37 +75,27 @@ def write_files(files: Mapping[str, bytes | str], folder: Path, output: str | Pa
 def _files(report: Report, form: str) -> Iterator[tuple[str, bytes | str]]:
     """The name and content of every file of a format."""
     if form == "html":
-        yield JSON, json.dumps(to_json(report), ensure_ascii=False, indent=1) + "\n"
-        yield "report.md", markdown_page(report)
+        facts: dict[str, Any] = {"report": report, "words": words}
+        yield JSON, json_text(to_json(report))
+        yield "report.md", render_markdown("report.md", **facts)
         yield "table.csv", _csv([row for test in report.tests for row in test.rows])
-        yield "runs.csv", _csv(report.scores)
-        if contrasts := [row for test in report.tests for row in test.contrasts]:
+        yield "runs.csv", _csv(score_records(report.sweep))
+        if contrasts := [row for test in report.tests for row in contrast_records(test.findings)]:
             yield "contrasts.csv", _csv(contrasts)
-        yield "index.html", html_page(report)
+        facts["base"] = json_text(report.sweep.base)
+        yield "index.html", render(TEMPLATES / "report.html", title=report.sweep.name, image=_image, **facts)
     elif form == "latex":
         for test in report.tests:
-            yield f"table_{_named(test.findings.split)}.tex", latex_table(report, test)
-            for family, table in test.families:
-                yield f"{family.key}_{_named(test.findings.split)}.tex", latex_table(report, test, family, table)
+            for family, table in [(None, test.table), *test.families]:
+                name = family.key if family else "table"
+                yield f"{name}_{_named(test.findings.split)}.tex", latex_table(report, test, table, family)
     else:
         for name, plot in report.plots.items():
             yield f"{_named(name)}.{form}", drawn(plot, form, MADE_BY)
 
 
-def html_page(report: Report) -> str:
-    return render(
-        TEMPLATES / "report.html",
-        title=report.sweep.name,
-        report=report,
-        method=words("method"),
-        image=lambda plot: image_url(drawn(plot, "svg", MADE_BY)),
-        base=json.dumps(report.sweep.config, indent=1, ensure_ascii=False),
-    )
-
-
-def markdown_page(report: Report) -> str:
-    """The report as Markdown, without figures and folded details."""
-    return render_markdown("report.md", report=report, method=words("method"))
+def json_text(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
 def render_markdown(template: str, **values: Any) -> str:
@@ -113,12 +103,9 @@ def render_markdown(template: str, **values: Any) -> str:
     return re.sub(r"\n{3,}", "\n\n", re.sub(r" +\n", "\n", page)).strip() + "\n"
 
 
-def latex_table(report: Report, test: TestReport, family: Family | None = None, of_family: Table | None = None) -> str:
+def latex_table(report: Report, test: TestReport, table: Table, family: Family | None = None) -> str:
     """The table of a test set, or of a family of contrasts, for \\input: a float with booktabs, caption and label."""
     sweep, findings = report.sweep, test.findings
-    updates = {run.step for run in sweep.runs if run.finished}
-    seeds = {row["seeds"] for row in test.rows}
-    table = (of_family or test.table).for_latex()
     contrasts = findings.contrasts(family.key if family else DIFFERENCES)
     names = [sweep.name, findings.split, *([family.key] if family else [])]
     facts = [f"{name}: {report.facts[name]}" for name in IN_LATEX if name in report.facts]
@@ -129,17 +116,20 @@ def latex_table(report: Report, test: TestReport, family: Family | None = None, 
         report=report,
         findings=findings,
         family=family,
-        table=table,
+        table=table.for_latex(),
         comments=[visible(" ".join(line.split())) for line in lines],
-        seeds=seeds,
-        updates=updates,
+        seeds={row["seeds"] for row in test.rows},
+        updates={run.step for run in sweep.runs if run.finished},
         contrasts=contrasts,
         baseline=sweep.baseline_of(contrasts),
-        best=BEST,
         label="-".join(re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in names),
         notes=[row.note for row in table.rows if row.note],
         scope=" ".join(words("scope", sweep, findings, contrasts)) if contrasts else "",
     )
+
+
+def _image(plot: Plot) -> str:
+    return image_url(drawn(plot, "svg", MADE_BY))
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -119,14 +119,15 @@ class ResolvedSweep:
 
 def from_json(record: Mapping[str, Any]) -> ResolvedSweep:
     """The sweep in a sweep.json, which was validated when it was written."""
-
-    def fields(kind: type, stored: Mapping[str, Any]) -> dict[str, Any]:
-        return {field.name: stored[field.name] for field in dataclasses.fields(kind) if field.name in stored}
-
     variants = [Variant(**fields(Variant, stored)) for stored in record["variants"]]
     sweep = Sweep(**{**fields(Sweep, record), "variants": variants})
     settings = {name: value for name, value in fields(ResolvedSweep, record).items() if not hasattr(sweep, name)}
     return dataclasses.replace(resolve(sweep, record["file"], record["scale"]), **settings)
+
+
+def fields(kind: type, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """What is stored for the fields of a dataclass."""
+    return {field.name: stored[field.name] for field in dataclasses.fields(kind) if field.name in stored}
 
 
 def load(

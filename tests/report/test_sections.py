@@ -1,0 +1,232 @@
+"""The sections of a report: published scores, exact match by group and length, learning rates, analyses."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.support.finished_sweeps import (
+    VARIANTS,
+    Report,
+    changed,
+    edit,
+    make_sweep,
+    record_file,
+    seed_folder,
+    variant,
+    write,
+)
+from transformer_jax.report.results import load_sweep
+
+# Published scores
+
+
+def test_every_format_has_the_published_differences_beside_ours(whole):
+    """Of the variants with published scores, A h=1 was made clearly worse, as it is in the paper."""
+    heading = "Compared with the published figures"
+    assert heading in whole.page and f"## {heading}" in whole.markdown
+    bleu, perplexity = whole.json["published"]
+    assert [row["variant"] for row in bleu["rows"]] == ["A h=1", "A h=4"]
+    one = bleu["rows"][0]
+    assert one["published"] == pytest.approx(-0.9) and one["agrees"] and one["significant"]
+    assert one["difference"] == whole.json["tests"][0]["bleu_differences"]["A h=1"]["value"]
+    assert perplexity["measure"] == "perplexity" and perplexity["n"] == 2
+    lines = [line for line in whole.markdown.partition(heading)[2].splitlines() if line.startswith("| A h=1 |")]
+    cells = [[cell.strip(" *") for cell in line.split("|")[3:-1]] for line in lines]
+    assert cells[0] == ["−0.90", "yes", "yes"] and cells[1][0] == "+7.5 %"
+
+
+def test_opposite_signs_ranks_and_unverified_scores_are_named(tmp_path):
+    """Of four differences, two have the published sign; one is significant with the opposite one."""
+    theirs = {"base": 25.0, "a": 27.0, "b": 25.5, "c": 24.9, "d": 26.0}
+    ours = {"base": 0.0, "a": 2.5, "b": -2.5, "c": 0.02, "d": 2.0}
+    made = [variant(n, ours[n], slug=n, published={"bleu": theirs[n]}) for n in theirs]
+    made[4]["unverified"] = ["bleu"]
+    report = Report(make_sweep(tmp_path, made, sentences=30))
+    (bleu,) = report.json["published"]
+    assert [row["variant"] for row in bleu["rows"] if row["agrees"] is False and row["significant"]] == ["b"]
+    assert "sign: b. Spearman's rank correlation: 0.80 (n = 4). Not verified against their source: d." in report.words
+    (column,) = [c for c in report.content.tests[0].table.columns if c.key == "published_bleu"]
+    assert [cell.text for cell in column.cells] == ["25", "27", "25.5", "24.9", "26 ?"]
+    assert "not verified" in report.markdown and "not verified" in report.page
+
+
+def test_nothing_published_nothing_compared(tmp_path):
+    report = Report(make_sweep(tmp_path, (VARIANTS[0], variant("other", -1.0)), sentences=20))
+    assert report.json["published"] == [] and report.content.tests[0].published.tables == []
+    assert "exact publ." not in report.page + report.markdown  # empty columns are dropped
+
+
+# Exact match
+
+SHARES = {"base": (10, 12), "A h=1": (2, 3), "A h=4": (20, 20)}  # right of 20, by seed
+SHORT = 8  # tokens of the longest training target
+
+
+def add_matches(sweep):
+    """Gives each record as many matches, those of the first examples; even ones are one group, odd ones another."""
+    for name, by_seed in SHARES.items():
+        for seed, count in enumerate(by_seed):
+            path = record_file(sweep, name, seed)
+            record = json.loads(path.read_text())
+            right = [int(i < count) for i in range(20)]
+            kinds = {kind: {"right": sum(right[first::2]), "total": 10} for first, kind in enumerate(("even", "odd"))}
+            record["exact_match"] = {"right": count, "total": 20, "groups": {"kind": kinds}}
+            record["sentences"]["exact_match"] = right
+            write(path, record)
+            edit(seed_folder(sweep, name, seed) / "result.json", longest_target=SHORT + 1)
+    return sweep
+
+
+def texts(table):
+    return {row.name: [f"{cell.text} {cell.detail}".strip() for _, cell in cells] for row, cells in table.lines}
+
+
+def test_exact_match_of_variants_and_groups(sweep):
+    report = Report(add_matches(sweep))
+    columns = {column.key: column.cells for column in report.content.tests[0].table.columns}
+    assert [cell.text for cell in columns["exact_match"]] == ["55.00", "12.50", "100.00"]
+    assert [cell.text for cell in columns["exact_match_difference"]] == ["", "−42.5", "+45.0"]
+    assert [line["exact_match_difference_value"] for line in report.lines] == ["", "-42.5", "45.0"]
+    assert report.content.tests[0].words[0].startswith("Exact match (points): none of the 2 differences")
+    assert "points of exact match" in report.words or "In Exact match" in report.words
+    (exact,) = report.json["exact_match"]
+    assert exact["right"] == {name: list(counts) for name, counts in SHARES.items()} and exact["total"] == 20
+    assert exact["differences"]["A h=1"]["low"] < -42.5 < exact["differences"]["A h=1"]["high"]
+    table = report.content.exact_match[0].tables[0]
+    assert (table.names, [column.title for column in table.columns]) == ("kind", ["examples", *SHARES])
+    assert texts(table)["odd"] == ["10", "55.00 ± 7.07", "10.00 ± 0.00", "100.00 ± 0.00"]
+
+
+def test_groups_may_depend_on_what_a_variant_was_trained_on(sweep):
+    add_matches(sweep)
+    for seed in (0, 1):
+        path = record_file(sweep, "A h=1", seed)
+        record = json.loads(path.read_text())
+        record["exact_match"]["groups"]["kind"] = {"even": {"right": 1, "total": 4}, "unseen": {"right": 0, "total": 2}}
+        write(path, record)
+    found = texts(Report(sweep).content.exact_match[0].tables[0])
+    assert found["even"][0] == "4 or 10" and found["even"][2] == "25.00 ± 0.00"
+    assert found["unseen"] == ["2", "", "0.000 ± 0.000", ""]
+
+
+def test_lengths_by_variants_with_the_training_limit_marked(sweep):
+    table = Report(add_matches(sweep)).content.exact_match[0].tables[1]
+    lengths = load_sweep(sweep).runs[0].measured["test"].tokens_N - 1
+    longer = " (longer than in training)"
+    assert [row.name for row in table.rows] == [f"{n:.0f}{longer * int(n > SHORT)}" for n in np.unique(lengths)]
+    assert sum(cell.value for cell in table.columns[0].cells) == 20
+    counts, rates = (table.columns[at].cells for at in (0, 1))
+    of_base = sum(count.value * rate.value for count, rate in zip(counts, rates, strict=True)) / 20
+    assert of_base == pytest.approx(55)
+
+
+# Learning rates
+
+
+def facts(factor, losses, **more):
+    cost = {"runs": 3, "updates": 2000, "train_seconds": 120.0, "training_flops": 4e12}
+    return {"factor": factor, "losses": dict(zip(("0.5", "1", "2"), losses, strict=True)), "seed": 10**6, "cost": cost}
+
+
+@pytest.fixture
+def tuned(sweep):
+    """Of A h=1 another rate was chosen; at its own rate it is as good as A h=4."""
+    chosen = {"base": (1.0, (3.0, 2.0, 2.5)), "A h=1": (2.0, (3.0, 2.9, 2.8)), "A h=4": (1.0, (2.5, 2.25, None))}
+    changed(sweep, tune=[0.5, 1, 2], untuned=True)
+    write(sweep / "tuned.json", {name: facts(*found) for name, found in chosen.items()})
+    for seed in (0, 1):
+        at = seed_folder(sweep, "A h=1", seed)
+        shutil.copytree(seed_folder(sweep, "A h=4", seed), at.with_name(f"untuned-seed-{seed}"), symlinks=True)
+    return sweep
+
+
+def lines_of(report, name):
+    """The cells of a variant in the table about learning rates, by column."""
+    table = [line for line in report.markdown.partition("## Learning rates")[2].splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table]
+    return dict(zip(rows[0], next(row for row in rows if row[0] == name), strict=True))
+
+
+def test_what_was_tried_and_what_it_cost(tuned):
+    for path in tuned.glob("runs/*/*seed-*/result.json"):
+        edit(path, train_seconds=480.0, together=8)  # the time of one program counts once
+    report = Report(tuned)
+    base, one, four = (lines_of(report, name) for name in ("base", "A h=1", "A h=4"))
+    losses = [base[f"validation loss x {factor}"] for factor in ("0.5", "1", "2")]
+    assert losses == ["3.0000", "2.0000 chosen", "2.5000"]
+    assert one["rate x"] == "2" and four["validation loss x 2"] == "no loss"
+    assert "9 runs, 6,000 updates, 6 min, 12.0 T FLOPs;" in report.markdown
+    assert "8 runs, 8,000 updates, 8 min" in report.markdown and report.json["tuning"]["cost"]["runs"] == 9
+    assert "Chosen: base x 1, A h=1 x 2, A h=4 x 1." in report.markdown
+    assert "beyond: A h=1 (highest)." in report.markdown
+    assert "validation loss x 0.5" in report.page
+
+
+def test_tuned_and_untuned_results_are_side_by_side(tuned):
+    report = Report(tuned)
+    one, four = (lines_of(report, name) for name in ("A h=1", "A h=4"))
+    assert one["BLEU own rate"] == four["BLEU own rate"] == four["BLEU tuned"] != one["BLEU tuned"]
+    assert one["Δ PPL own rate"] == four["Δ PPL own rate"] and one["Δ PPL tuned"] != one["Δ PPL own rate"]
+    untuned = report.json["tuning"]["untuned"]["bleu"]
+    assert untuned["scores"]["A h=1"] == untuned["scores"]["A h=4"] == report.json["tests"][0]["bleu"]["A h=4"]
+    assert untuned["differences"]["A h=1"]["value"] == pytest.approx(untuned["differences"]["A h=4"]["value"])
+    shutil.rmtree(seed_folder(tuned, "A h=1", 0).with_name("untuned-seed-0"))
+    report = Report(tuned)
+    assert "Of 8 runs: 7 finished, 1 never started." in report.markdown
+    assert "A h=1, seed 0, untuned" in report.markdown
+
+
+def test_a_factorial_design_may_be_tuned(sweep):
+    """`grid` and `tune` together: effects are those of the tuned runs, beside the rates that were chosen."""
+    definition = json.loads((sweep / "sweep.json").read_text())
+    for each, level in zip(definition["variants"], ("8", "1", "4"), strict=True):
+        each["levels"] = {"heads": level}
+    changed(sweep, tune=[0.5, 1, 2], variants=definition["variants"])
+    chosen = {"base": (1.0, (3.0, 2.0, 2.5)), "A h=1": (2.0, (3.0, 2.9, 2.8)), "A h=4": (1.0, (2.5, 2.25, None))}
+    write(sweep / "tuned.json", {name: facts(*found) for name, found in chosen.items()})
+    report = Report(sweep)
+    (test,) = report.json["tests"]
+    effects, differences = test["bleu_effects"], test["bleu_differences"]
+    assert effects["heads=1 against 8"] == differences["A h=1"] and effects["heads=4 against 8"] == differences["A h=4"]
+    assert report.json["tuning"]["variants"]["A h=1"]["factor"] == 2 and "untuned" not in report.json["tuning"]
+    assert lines_of(report, "A h=1")["validation loss x 2"] == "2.8000 chosen"
+    assert "Main effects and interactions" in report.markdown and "Chosen: base x 1, A h=1 x 2" in report.markdown
+
+
+def test_a_damaged_record_of_tuning_is_no_end_of_a_report(tuned):
+    write(tuned / "tuned.json", {"base": 3})
+    report = Report(tuned)
+    assert "None is chosen yet." in report.markdown and "tuned.json" in report.json["problems"][0]
+
+
+# Analyses
+
+
+def test_tables_are_averaged_and_plots_are_of_the_first_seed(sweep):
+    for seed in (0, 1):
+        rows = [[1, "head", 0.25 + seed / 2], [2, "head", "none" if seed else 3]]
+        long = {"title": "each head", "columns": ["head"], "rows": [[row] for row in range(101)]}
+        plot = {"title": "p", "x": "a", "y": "b", "series": {"line": [[0, 1], [1, 5 + seed]]}}
+        found = {"title": "Heads", "tables": [{"title": "T", "columns": ["l", "h", "e"], "rows": rows}, long]}
+        write(seed_folder(sweep, "base", seed) / "analysis" / "heads.json", {**found, "plots": [plot]})
+    report = Report(sweep)
+    (analysis,) = report.content.analyses
+    rows = [[row.name, *(cell.text for _, cell in cells)] for row, cells in analysis.tables[0].lines]
+    assert rows == [["base", "1", "head", "0.5"], ["base", "2", "head", "3"]]
+    assert analysis.plots["base"][0].series[0].y == [1.0, 5.0]
+    assert "| base | 1 | head | 0.5 |" in report.markdown and ">Analyses</h2>" in report.page
+    assert "#### T" in report.markdown and "#### each head" not in report.markdown  # which is on the page only
+    assert "each head: a table of 101 rows" in report.markdown and "<h4>each head</h4>" in report.page
+
+
+@pytest.mark.parametrize(
+    "content", [{"tables": 3}, {"plots": [[]]}, {"tables": [{"rows": [1]}]}, {"plots": [{"series": {"a": [[1], "b"]}}]}]
+)
+def test_an_analysis_of_another_shape_is_a_problem_of_its_own(sweep, content):
+    write(seed_folder(sweep, "base", 0) / "analysis" / "odd.json", content)
+    write(seed_folder(sweep, "base", 0) / "analysis" / "empty.json", {})
+    report = Report(sweep)
+    (problem,) = report.json["problems"]
+    assert "odd.json" in problem and "A h=1" in report.markdown

@@ -1,0 +1,248 @@
+"""The sections of a report after its main tables: published scores, exact match by group, learning rates, analyses."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from transformer_jax.report.figures import Curve, Curves
+from transformer_jax.report.findings import TestFindings, find
+from transformer_jax.report.metrics import EXACT_MATCH
+from transformer_jax.report.results import Measured, SweepResult, Tuned, number, parsing
+from transformer_jax.report.table import UNVERIFIED, Cell, Column, Row, Table, difference_cell, score_cell
+from transformer_jax.report.text import words
+from transformer_jax.runs.metrics import count_text, duration
+
+# More lengths are joined into ranges, at most this many on each side of the longest training target.
+MOST_RANGES = 12
+# Of a table or a curve of an analysis.
+MOST_ROWS, MOST_POINTS = 200, 200
+YES_NO = {True: "yes", False: "no", None: "–"}
+# The right examples and all of them, by group.
+Counts = Mapping[str, tuple[int, int]]
+
+
+class Section(NamedTuple):
+    title: str = ""
+    text: str = ""
+    tables: Sequence[Table] = ()
+    plots: Mapping[str, Sequence[Curves]] = {}  # by variant
+    facts: Any = None  # the same in report.json
+
+
+def published(sweep: SweepResult, findings: TestFindings) -> Section:
+    """Our differences from the baseline beside those of the literature, for each metric of which any is published."""
+    from scipy.stats import spearmanr  # here, because it loads slowly
+
+    variants = {variant.name: variant for variant in sweep.variants}
+    tables, facts = [], []
+    for key, compared in findings.by_metric.items():
+        metric = compared.metric
+        rows: list[dict[str, Any]] = []
+        for name, ours in compared.differences.items():
+            pair = (variants[name], variants[variants[name].baseline])
+            scores = [variant.published.get(key, 0) for variant in pair]
+            if min(scores) > 0:
+                theirs = metric.published_difference(*scores)
+                row = {"variant": name, "difference": ours.value, "published": theirs}
+                row["verified"] = not any(key in variant.unverified for variant in pair)
+                row["agrees"] = ours.value * theirs > 0 if ours.value * theirs else None
+                rows.append({**row, "significant": ours.significant})
+        if rows:
+            pairs = [(row["difference"], row["published"]) for row in rows]
+            is_ranked = all(len(set(values)) > 1 for values in zip(*pairs, strict=True))
+            correlation = float(spearmanr(pairs).statistic) if is_ranked else None
+            facts.append({"measure": key, "rank_correlation": correlation, "n": len(rows), "rows": rows})
+            marks = [UNVERIFIED * (not row["verified"]) for row in rows]
+            columns = [
+                Column(f"Δ {metric.title} ours", [Cell(metric.change(ours), ours) for ours, _ in pairs]),
+                Column(
+                    f"Δ {metric.title} published",
+                    [
+                        Cell(metric.change(theirs) + mark, theirs)
+                        for (_, theirs), mark in zip(pairs, marks, strict=True)
+                    ],
+                ),
+                Column("same sign", [Cell(YES_NO[row["agrees"]]) for row in rows]),
+                Column("significant", [Cell(YES_NO[row["significant"]]) for row in rows]),
+            ]
+            tables.append(Table([Row(row["variant"]) for row in rows], columns))
+    return Section(tables=tables, facts=facts)
+
+
+def exact_match(sweep: SweepResult, findings: TestFindings) -> Section:
+    """Exact match on one test set by group of examples, and by length of the target where some are longer than any in
+    training."""
+    compared = findings.by_metric[EXACT_MATCH.key]
+    runs = {name: findings.runs[name] for name in compared.scores}
+    # The lengths in tokens are those of the first variant; others may divide the same targets into other tokens.
+    variant = next(variant for variant in sweep.variants if variant.name in runs)
+    lengths_N = runs[variant.name][0].tokens_N.astype(int) - 1  # without <eos>
+    limits = [limit for run in variant.finished if (limit := run.number("longest_target")) is not None]
+    longest = int(max(limits)) - 1 if limits else None
+    tables = []
+    for label in dict.fromkeys(label for seeds in runs.values() for seed in seeds for label in seed.groups):
+        groups = {name: [seed.groups.get(label, {}) for seed in seeds] for name, seeds in runs.items()}
+        values = sorted({value for seeds in groups.values() for counts in seeds for value in counts})
+        tables.append(_by_group(label, groups, values))
+    if longest is not None and lengths_N.max() > longest:
+        ranges = _ranges(lengths_N, longest)
+        by_length = {name: [_counts(seed, ranges) for seed in seeds] for name, seeds in runs.items()}
+        tables.append(_by_group("tokens of the target", by_length, [*ranges]))
+    facts = {
+        "split": findings.split,
+        "total": findings.sentences,
+        "longest_training_target": longest,
+        "right": {name: [int(seed.right_N.sum()) for seed in seeds] for name, seeds in runs.items()},
+        "groups": {name: [seed.groups for seed in seeds] for name, seeds in runs.items()},
+        "differences": compared.to_json(),
+    }
+    return Section(findings.title, tables=tables, facts=facts)
+
+
+def _by_group(label: str, groups: Mapping[str, Sequence[Counts]], values: Sequence[str]) -> Table:
+    """The values of one label by variants, in percent."""
+    examples = []
+    for value in values:  # several totals where groups depend on what a run was trained on
+        totals = sorted({counts[value][1] for seeds in groups.values() for counts in seeds if value in counts})
+        examples.append(Cell(" or ".join(f"{total:,}" for total in totals), totals[-1]))
+    columns = [Column("examples", examples)]
+    for name, seeds in groups.items():
+        rates = [[100 * c[value][0] / max(c[value][1], 1) for c in seeds if value in c] for value in values]
+        columns.append(Column(name, [score_cell(scores) for scores in rates]))
+    return Table([Row(value) for value in values], columns, label, f"Exact match by {label}, %")
+
+
+def _ranges(lengths_N: np.ndarray, longest: int) -> dict[str, np.ndarray]:
+    """The examples of each range of lengths, by its name; ranges end where the training's lengths do."""
+    lengths = np.unique(lengths_N)
+    known = lengths.searchsorted(longest, side="right")
+    ranges = {}
+    for side, note in ((lengths[:known], ""), (lengths[known:], " (longer than in training)")):
+        for part in np.array_split(side, min(MOST_RANGES, len(side))) if len(side) else ():
+            name = f"{part[0]:,}" if len(part) == 1 else f"{part[0]:,} to {part[-1]:,}"
+            ranges[name + note] = np.isin(lengths_N, part)
+    return ranges
+
+
+def _counts(run: Measured, ranges: Mapping[str, np.ndarray]) -> Counts:
+    return {name: (int(run.right_N[in_N].sum()), int(in_N.sum())) for name, in_N in ranges.items()}
+
+
+def learning_rates(sweep: SweepResult, tuned: TestFindings) -> Section:
+    """The losses of every rate that was tried, what that took, and the scores tuned and untuned side by side."""
+    untuned = _untuned(sweep)
+    spent = {
+        name: sum(variant.cost.get(name, 0) for variant in sweep.tuned.values())
+        for name in ("runs", "updates", "train_seconds", "training_flops")
+    }
+    variants = {name: dataclasses.asdict(variant) for name, variant in sweep.tuned.items()}
+    facts: dict[str, Any] = {"factors": sweep.tune, "variants": variants, "cost": spent}
+    if untuned is not None:
+        facts["untuned"] = {
+            key: {"scores": compared.scores, "differences": compared.to_json()}
+            for key, compared in untuned.by_metric.items()
+        }
+    if not sweep.tuned:
+        return Section(facts=facts)
+    runs = [run for run in sweep.all_runs if run.finished]
+    numbers = ("steps", "train_seconds", "training_flops")
+    of_runs = (len(runs), *(sum(run.number(name) or 0 for run in runs) for name in numbers))
+    costs = [
+        f"{count:g} runs, {updates:,.0f} updates, {duration(seconds)}, {count_text(flops)} FLOPs"
+        for count, updates, seconds, flops in (spent.values(), of_runs)
+        if count
+    ]
+    note = " ".join(words("tuning_note", sweep, untuned, costs))
+    return Section(text=note, tables=[_rates_table(sweep, tuned, untuned)], facts=facts)
+
+
+def _untuned(sweep: SweepResult) -> TestFindings | None:
+    """The findings on the main test set at the variants' own rates; None unless all have finished runs there."""
+    if not sweep.tuned or not all(any(run.finished for run in variant.untuned) for variant in sweep.variants):
+        return None
+    variants = [dataclasses.replace(variant, runs=variant.untuned) for variant in sweep.variants]
+    return find(dataclasses.replace(sweep, variants=variants, tests=sweep.tests[:1]))[0]
+
+
+def _rates_table(sweep: SweepResult, tuned: TestFindings, untuned: TestFindings | None) -> Table:
+    names = [variant.name for variant in sweep.variants if variant.name in sweep.tuned]
+    factors = [sweep.tuned[name].factor for name in names]
+    columns = [Column("rate x", [Cell(f"{factor:g}", factor) for factor in factors])]
+    for factor in sweep.tune:
+        cells = [_loss(sweep.tuned[name], f"{factor:g}") for name in names]
+        columns.append(Column(f"validation loss x {factor:g}", cells))
+    for key, compared in tuned.by_metric.items() if untuned is not None else ():
+        metric, differences = compared.metric, []
+        for title, findings in (("tuned", tuned), ("own rate", untuned)):
+            if findings is not None and (found := findings.by_metric.get(key)):
+                scores = [score_cell(found.scores.get(name, ()), name in found.leading) for name in names]
+                columns.append(Column(f"{metric.title} {title}", scores, kind="scores"))
+                cells = [difference_cell(metric, found.differences.get(name)) for name in names]
+                differences.append(Column(f"Δ {metric.title} {title}", cells, kind="differences"))
+        columns += differences
+    return Table([Row(name) for name in names], columns)
+
+
+def _loss(tuned: Tuned, factor: str) -> Cell:
+    loss = tuned.losses.get(factor)
+    if loss is None:
+        return Cell("no loss" if factor in tuned.losses else "")  # it diverged, or was not tried
+    return Cell(f"{loss:.4f}", loss, "chosen" * (factor == f"{tuned.factor:g}"))
+
+
+def analyses(sweep: SweepResult) -> tuple[list[Section], list[str]]:
+    """Every analysis: tables of all variants, averaged over seeds, and the first seed's plots. The second value has a
+    line for each that cannot be understood."""
+    sections: list[Section] = []
+    problems: list[str] = []
+    for name in dict.fromkeys(name for run in sweep.runs if run.finished for name in run.analyses):
+        title, text = name, ""
+        lines: dict[tuple[str, ...], list[list[str]]] = {}  # by the title and columns of a table, the variant first
+        plots: dict[str, list[Curves]] = {}
+        for variant in sweep.variants:
+            runs = [run for run in variant.finished if name in run.analyses]
+            if not runs:
+                continue
+            first, by_seed = runs[0].analyses[name], [run.analyses[name].get("tables", ()) for run in runs]
+            with parsing(runs[0].path / "analysis" / f"{name}.json", problems):
+                averaged = [_averaged(same) for same in zip(*by_seed, strict=True)]
+                plots[variant.name] = [_plot(plot) for plot in first.get("plots", ()) if plot["series"]]
+                for heads, rows in averaged:
+                    lines.setdefault(heads, []).extend([variant.name, *row] for row in rows)
+                title, text = str(first.get("title", name)), str(first.get("text", ""))
+        if plots:
+            tables = []
+            for (heading, *names), rows in lines.items():
+                columns = [Column(head, [Cell(row[at], row[at]) for row in rows]) for at, head in enumerate(names, 1)]
+                tables.append(Table([Row(row[0]) for row in rows], columns, title=heading))
+            sections.append(Section(title, text, tables, plots))
+    return sections, problems
+
+
+def _averaged(tables: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[list[str]]]:
+    """The title and columns, and rows in which numbers are means over seeds; other cells are the first seed's."""
+    columns, count = [*map(str, tables[0]["columns"])], len(tables[0]["rows"])
+    alike = [table["rows"] for table in tables if len(table["rows"]) == count]
+    rows = [
+        [_mean(cells) for _, cells in zip(columns, zip(*of_seeds, strict=True), strict=True)]
+        for of_seeds in zip(*alike, strict=True)
+    ]
+    return (str(tables[0].get("title", "")), *columns), rows[:MOST_ROWS]
+
+
+def _mean(cells: Sequence[Any]) -> str:
+    numbers = [value for cell in cells if (value := number(cell)) is not None]
+    is_count = all(isinstance(cell, int) for cell in cells) and len(set(numbers)) == 1
+    return str(cells[0]) if len(numbers) < len(cells) or is_count else f"{np.mean(numbers):.4g}"
+
+
+def _plot(plot: Mapping[str, Any]) -> Curves:
+    curves = []
+    for name, points in plot["series"].items():
+        pairs = [(number(x), number(y)) for x, y in points]
+        known = [(x, y) for x, y in pairs if x is not None and y is not None]
+        shown = known[:: max(1, -(-len(known) // MOST_POINTS))]
+        curves.append(Curve(str(name), [x for x, _ in shown], [y for _, y in shown]))
+    return Curves(str(plot.get("title", "")), curves, str(plot.get("x", "")), str(plot.get("y", "")))
