@@ -1,5 +1,6 @@
 """The numbers of result pages are those of the archived reports."""
 
+import csv
 import json
 import math
 import re
@@ -84,6 +85,24 @@ def test_scores_and_differences_are_those_of_the_report(folder):
         if not any(all(map(shown, numbers, (value, low, high))) for numbers in known):
             wrong.append(f"{value}{is_percent} [{low}, {high}]")
     assert not wrong
+
+
+@pytest.mark.parametrize("folder", PAGES, ids=[page.name for page in PAGES])
+def test_runs_csv_has_the_scores_of_the_report(folder):
+    report, found = json.loads((folder / "report.json").read_text()), {}
+    with open(folder / "runs.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            found.setdefault((row["test"], row["metric"], row["variant"]), []).append(float(row["score"]))
+    known = {
+        (test["split"], metric, variant): scores
+        for test in report["tests"]
+        for metric in ("bleu", "perplexity")
+        for variant, scores in test[metric].items()
+    }
+    for test in report.get("exact_match", ()):
+        for variant, counts in test["right"].items():
+            known[test["split"], "exact_match", variant] = [100 * count / test["total"] for count in counts]
+    assert found == known
 
 
 # What each page says that such a sweep would find, of which metric.
