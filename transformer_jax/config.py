@@ -384,8 +384,8 @@ class TrainConfig(Section, affects="stopping"):
     accumulate: int = option(1, "parts of a batch computed in turn, to save memory", at_least=1, affects="computation")
     rematerialize: Literal["auto", "activations", "nothing"] = option(
         "auto",
-        "what the backward pass computes again: activations (all but matrix products, attention weights and residual "
-        "sums) or nothing; auto: activations on TPUs, else nothing",
+        "what the backward pass computes again: activations (norms, activation functions, dropout, products of heads) "
+        "or nothing; auto: activations on TPUs, else nothing",
         affects="computation",
     )
 
