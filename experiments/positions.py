@@ -13,7 +13,7 @@ training. Expected: little difference on `test`, a large one on `test_long`, whe
 two words see mostly known distances, and encodings of the absolute *position* see positions never trained.
 
 At demo scale 27 runs (9 variants, all but transformer_xl; three seeds) took 37 minutes on two busy CPU cores,
-with --jobs=2 --together=3 (docs/results/positions-demo).
+with --jobs=2 --together=3.
 """
 
 from pathlib import Path
