@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import sys
+import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -31,6 +32,8 @@ from transformer_jax.update.sharding import path_name
 SHOWN_DIFFERENCES = 12
 # How often files must look damaged: to orbax a file is missing if its status cannot be read once.
 LOOKS = 3
+# Orbax leaves a coroutine behind when it cannot read a checkpoint; Python would warn of it at any later time.
+warnings.filterwarnings("ignore", message="coroutine 'Store.* was never awaited", category=RuntimeWarning)
 # The number of an error of the operating system in a message of tensorstore.
 OS_ERROR = re.compile(r"os_error_code='(\d+)'")
 # Of a bucket that cannot be reached now: modules that raise such errors, and texts of tensorstore and gcsfs.
