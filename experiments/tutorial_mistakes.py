@@ -97,22 +97,20 @@ def mistakes() -> list[Variant]:
 class SharedByHeads(nn.Module):
     """One (d_k x d_k) matrix that each head's slice of the input is multiplied by."""
 
-    heads: int
     use_bias: bool
     dtype: Any
 
     @nn.compact
-    def __call__(self, x_BTD: jax.Array, features: int) -> jax.Array:
-        slices_BTHK = x_BTD.reshape(*x_BTD.shape[:-1], self.heads, -1)
-        projected = Linear(self.use_bias, self.dtype, name="shared")(slices_BTHK, features // self.heads)
-        return projected.reshape(*x_BTD.shape[:-1], features)
+    def __call__(self, x_BTD: jax.Array, heads: int, width: int) -> jax.Array:
+        slices_BTHK = x_BTD.reshape(*x_BTD.shape[:-1], heads, -1)
+        return Linear(self.use_bias, self.dtype, name="shared")(slices_BTHK, width)
 
 
 class SharedProjections(MultiHeadAttention):
     """Heads that differ only in which slice of the input they see."""
 
     def setup(self) -> None:
-        self.query, self.key, self.value = (SharedByHeads(self.num_heads, self.use_bias, self.dtype) for _ in range(3))
+        self.query, self.key, self.value = (SharedByHeads(self.use_bias, self.dtype) for _ in range(3))
         self.output = Linear(self.use_bias, self.dtype)
         self.drop = Dropout(self.dropout)
 
@@ -126,8 +124,8 @@ class NoOutputProjection(MultiHeadAttention):
         self.drop = Dropout(self.dropout)
 
 
-def joined(heads_BTD: jax.Array, width: int) -> jax.Array:
-    return heads_BTD
+def joined(heads_BTHV: jax.Array, width: int, axes: int) -> jax.Array:
+    return heads_BTHV.reshape(*heads_BTHV.shape[:2], width)
 
 
 class AcrossHeads(MultiHeadAttention):
