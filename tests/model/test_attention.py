@@ -19,7 +19,7 @@ from transformer_jax import (
     scaled_dot_product_attention,
 )
 from transformer_jax.model.attention import masked_softmax, segment_mask
-from transformer_jax.model.layers import gradients_at_once
+from transformer_jax.model.layers import products_for_tpus
 
 B, T, S, H, K, V = 2, 3, 4, 4, 6, 5
 
@@ -324,7 +324,7 @@ def test_heads_are_the_same_by_products_for_tpus():
     variables = attention.init(jax.random.key(1), x, x)
 
     def gradients(on_tpus):
-        with gradients_at_once(on_tpus):
+        with products_for_tpus(on_tpus):
             return jax.grad(lambda variables: jnp.sum(jnp.sin(attention.apply(variables, x, x))))(variables)
 
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), gradients(True), gradients(False))

@@ -20,7 +20,7 @@ from transformer_jax.model.layers import (
     LayerNorm,
     Linear,
     Residual,
-    gradients_at_once,
+    products_for_tpus,
     rows_divided_over,
     xavier,
 )
@@ -65,7 +65,7 @@ def test_both_gradients_of_a_product_are_computed_before_either_is_used_where_th
 
     plain = reverse(params, X_BTD)
     assert barriers() == 0
-    with gradients_at_once(True):
+    with products_for_tpus(True):
         assert barriers() == 1
         jax.tree.map(assert_close, reverse(params, X_BTD), plain)
         rows = jax.vmap(reverse, (None, 0))(params, X_BTD[:, None])[1]  # as runs that train together

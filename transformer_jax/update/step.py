@@ -19,7 +19,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import Batch
 from transformer_jax.model import build, fused
 from transformer_jax.model.attention import WEIGHTS
-from transformer_jax.model.layers import RESIDUAL, gradients_at_once, rows_divided_over
+from transformer_jax.model.layers import RESIDUAL, products_for_tpus, rows_divided_over
 from transformer_jax.model.transformer import AttentionInputs, Transformer, matmul_precision
 from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.schema import with_values
@@ -167,7 +167,7 @@ def train_step(
     # length (model/layers.py). It depends neither on the number of devices, nor on where a run was interrupted.
     key = jax.random.fold_in(jax.random.key(config.seed), state.step)
     # On TPUs XLA otherwise moves activations to memory and back.
-    with matmul_precision(config.model), gradients_at_once(mesh.devices.flat[0].platform == "tpu"):
+    with matmul_precision(config.model), products_for_tpus(mesh.devices.flat[0].platform == "tpu"):
         gradients, (sums, source_tokens) = batch_gradient(config, mesh, state.params, batch, key)
     # All are sums over the tokens of all microbatches and devices. Here the gradients become means.
     weight = jnp.where(sums.weight > 0, sums.weight, 1.0)
