@@ -206,9 +206,7 @@ class Option:
         for kind in self.kinds:
             with contextlib.suppress(*NOT_OF_THE_KIND):
                 return KINDS[kind][1](value), ""
-        if not self.choices or not isinstance(value, str) or is_meant_as_address(value):
-            return value, f"must be {self.kind_in_words}"
-        return value, did_you_mean(value, self.choices) + (f", or {ADDRESS_FORM}" if Address in self.kinds else "")
+        return value, f"must be {self.kind_in_words}"
 
     def _outside(self, value: Any) -> str:
         """The error in a value of the right kind."""

@@ -1,5 +1,6 @@
 """The main table: the form of the paper's Table 3, and its numbers."""
 
+import dataclasses
 import json
 import re
 
@@ -23,6 +24,14 @@ def test_table_has_the_form_of_the_paper(whole):
     shown = {column.key: column for column in whole.content.tests[0].table.columns}
     assert shown["bleu_p"].title == "p (corrected)" and shown["model.num_heads"].cells[1].text == "1"
     assert all(len(column.cells) == len(sweep.variants) for column in shown.values())
+
+
+def test_options_whose_names_end_alike_have_columns_of_different_names(whole):
+    sweep = whole.content.sweep
+    both = {"model.positions": "rotary", "model.parts.positions": "positions.py:Mine"}
+    variants = [dataclasses.replace(variant, changes=both) for variant in sweep.variants]
+    titles = [column.title for column in option_columns(dataclasses.replace(sweep, variants=variants))]
+    assert {"model.positions", "model.parts.positions"} <= {*titles}
 
 
 def test_run_that_diverged_is_shown_in_few_digits(sweep, recwarn):

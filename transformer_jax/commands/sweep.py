@@ -95,11 +95,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.json and not arguments.status:
         raise BadInput("--json: has no effect without --status")
-    folder, names = SweepFolder(arguments.workdir), {field.name for field in dataclasses.fields(LaunchOptions)}
+    folder = SweepFolder(arguments.workdir)
+    names = {field.name for field in dataclasses.fields(LaunchOptions)} - {"slurm"}
     with folder.in_original_directory() if arguments.file is None else contextlib.nullcontext(folder) as sweep:
         if arguments.status:
             return show_status(sweep, arguments.only, arguments.json)
-        options = LaunchOptions(**{**{name: getattr(arguments, name) for name in names}, "slurm": _slurm(arguments)})
+        options = LaunchOptions(slurm=_slurm(arguments), **{name: getattr(arguments, name) for name in names})
         if not arguments.dry_run:
             jax.config.update("jax_platforms", "cpu")  # on a GPU this process would take the memory that the runs need
             return launch(sweep, _definition(arguments, sweep), options)

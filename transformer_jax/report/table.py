@@ -1,6 +1,7 @@
 """The tables of a report. The main one has the form of the paper's Table 3: a variant per row, blank where it has the
 base's value."""
 
+import collections
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -275,8 +276,11 @@ def option_columns(sweep: SweepResult) -> list[Column]:
     base = _resolved(sweep.options, {})
     resolved = [_resolved(sweep.options, variant.changes) for variant in sweep.variants]
     varied = {path for values in resolved for path, value in values.items() if value != base.get(path)}
+    paths = [*(path for path in PAPER_ORDER if path in varied), *sorted(varied - {*PAPER_ORDER, *WITHOUT_COLUMN})]
+    ends = collections.Counter(path.rpartition(".")[2] for path in paths)
     columns = []
-    for path in [*(path for path in PAPER_ORDER if path in varied), *sorted(varied - {*PAPER_ORDER, *WITHOUT_COLUMN})]:
+    for path in paths:
+        end = path.rpartition(".")[2]
         cells = []
         for variant, values in zip(sweep.variants, resolved, strict=True):
             value = values.get(path)
@@ -285,7 +289,7 @@ def option_columns(sweep: SweepResult) -> list[Column]:
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             is_shown = value != base.get(path) or variant.name == sweep.baseline
             cells.append(Cell(text if is_shown else "", value if is_number else text))
-        columns.append(Column(SYMBOLS.get(path, path.rpartition(".")[2]), cells, path, "options", help=path))
+        columns.append(Column(SYMBOLS.get(path, end if ends[end] == 1 else path), cells, path, "options", help=path))
     return columns
 
 

@@ -122,7 +122,7 @@ class Tracking:
         self._report(lambda tracker: tracker.finish())
 
     def _report(self, act: Callable[[Tracker], None]) -> bool:
-        """Whether the tracker was told. After an error it is told nothing more."""
+        """Calls the tracker; False after an error, from when on it is not called any more."""
         try:
             if self._tracker is not None:
                 act(self._tracker)
