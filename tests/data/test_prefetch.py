@@ -22,6 +22,7 @@ def test_items_come_in_order_from_one_other_thread_which_is_only_so_far_ahead():
     def make(step):
         threads.add(threading.current_thread())
         made.append(step)
+        time.sleep(0.005)  # meanwhile a second thread would begin the next
         return step * step
 
     with Prefetcher(make, start_step=3, depth=3) as items:

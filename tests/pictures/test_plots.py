@@ -35,7 +35,7 @@ def test_every_picture_is_drawn_and_saved_in_the_format_of_its_suffix(picture, t
 
 def test_files_and_weights_that_do_not_fit_are_refused():
     for name in ("picture.gif", "nowhere/picture.png"):
-        with pytest.raises(BadInput):
+        with pytest.raises(BadInput, match="must end in one of"):  # before anything is drawn
             plots.save(PICTURES["map"](), name)
     for draw in (plots.attention_map, plots.attention_lines):
         with pytest.raises(BadInput, match="shape"):
