@@ -36,10 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument("--options", action="store_true", help="list all options with defaults and meanings")
     about = "write the compiled program to FILE and print its memory; without --compile-for it is compiled for here"
     one.add_argument("--program", type=path, metavar="FILE", help=about)
-    about = "compile for accelerators that need not be here, and print memory, arithmetic and collectives: "
+    about = "compile for accelerators that need not be here, and print memory, arithmetic, attention and collectives: "
     about += "8xH100, 64xA100, v5e:2x4, v5p:8x8x8 (docs/accelerators.md)"
     parser.add_argument("--compile-for", metavar="DEVICES", help=about)
-    about = "what is compiled: the train step (default), or the search"
+    about = "the program to compile: the train step (default), or the search"
     parser.add_argument("--program-of", choices=("train", "decode"), help=about)
     parser.add_argument("--json", action="store_true", help="print what was compiled as JSON")
 

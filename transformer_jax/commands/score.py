@@ -3,8 +3,8 @@
   transformer-jax score --workdir=runs/demo in.txt out.txt
   transformer-jax score --workdir=runs/demo --json in.txt out.txt
 
-Prints the log-probability of each pair (natural, <eos> included) and the number of its tokens; with --json also those
-of every token.
+Prints the log-probability of each pair (natural, <eos> included) and the number of its tokens; with --json also
+every token's log-probability.
 """
 
 import argparse

@@ -11,8 +11,8 @@ The file has a function get_sweep(scale) that returns a Sweep: a base config, va
 and everything that is wrong is reported.
 
 Each run is a separate process with its own folder, SWEEP/runs/VARIANT/seed-N, as `train` makes it; a run that fails
-does not affect the others. The same command again runs what is missing and repeats nothing, even after a kill. What a
-run is made from may not change; variants, seeds, test sets, contrasts, analyses and factors of --tune may be added.
+does not affect the others. The same command again runs what is missing and repeats nothing, even after a kill. Options
+that affect results may not change; variants, seeds, test sets, contrasts, analyses and factors of --tune may be added.
 Without FILE it resumes the sweep in SWEEP. Ctrl-C saves and ends. Exit status, also of --status: 0 when all runs are
 finished, 1 when one failed, 75 when some are not finished; 2 for bad input.
 """
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", type=python_file, metavar="FILE.py", help=about)
     parser.add_argument("--workdir", type=path, required=True, metavar="SWEEP", help="the sweep's folder")
     parser.set_defaults(overrides=[])
-    add = parser.add_argument_group("what is run").add_argument
+    add = parser.add_argument_group("the runs").add_argument
     add("--scale", metavar="NAME", help="the size: demo, multi30k or paper in experiments/")
     add("--seeds", type=seeds, metavar="N", help="how many seeds (3), or which (0,1,5), in place of the file's")
     add("--only", action="append", metavar="GLOB", help="only variants whose names match: 'B*'; repeatable")
@@ -52,10 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tune", type=factors, metavar="FACTORS", help=about)
     add = parser.add_argument_group("without running anything").add_argument
     add("--dry-run", action="store_true", help="print every variant, what differs, its size and its cost")
-    add("--status", action="store_true", help="print the state of every run of SWEEP; its exit status tells it too")
+    add("--status", action="store_true", help="print the state of every run, and its score by the primary metric")
     add("--json", action="store_true", help="with --status: as JSON, with hosts and seconds since the last step")
     how = parser.add_argument_group("how it is run")
-    how.add_argument("--jobs", type=at_least(1), metavar="N", help="processes at a time (default: one per GPU, or 1)")
+    about = "processes at a time (default: one per GPU or TPU chip, or 1)"
+    how.add_argument("--jobs", type=at_least(1), metavar="N", help=about)
     about = "train up to N runs that differ only in seed or in numbers such as dropout in one program; all see the "
     about += "training pairs in the same order"
     how.add_argument("--together", nargs="?", type=at_least(2), const=0, metavar="N", help=about)

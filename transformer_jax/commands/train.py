@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     looking.add_argument("--profile", type=span, metavar="START:STEPS", help=about)
     about = "stop at the first non-finite gradient, and name the line of code that it comes from"
     looking.add_argument("--debug-nans", action="store_true", help=about)
-    about = "detected on SLURM, TPU pods and Kubernetes; elsewhere give these to each (docs/scaling.md)"
+    about = "detected on SLURM, TPU pods, Kubernetes and Open MPI; elsewhere give these to each (docs/scaling.md)"
     processes = parser.add_argument_group("several processes", about)
     processes.add_argument("--coordinator", metavar="HOST:PORT", help="the host of process 0, and a free port there")
     processes.add_argument("--processes", type=int, metavar="N", help="number of processes; 1 = do not look for others")

@@ -1,6 +1,6 @@
 """Programs compiled from shapes alone, without data or parameters, and what they need on each device.
 
-Compiled, not measured: times are the data sheet's, for the work that the compiler has scheduled.
+Compiled, not measured: times are the data sheet's, for the formula's FLOPs and the bytes that the program writes.
 """
 
 import collections
