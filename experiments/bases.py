@@ -93,13 +93,16 @@ def small() -> ConfigDict:
 
 
 def eight_seeds() -> ConfigDict:
-    """The model of `small` on 16,000 pairs, which it sees about 25 times, for a fixed number of updates."""
+    """The model of `small` on 16,000 pairs, which it sees about 12 times, for a fixed number of updates.
+
+    The number is from a pilot with another seed: dropout lowers the validation loss from 1,500 updates on.
+    """
     config = small()
     config.data.task.train_size = 16_000
     config.train.until_flat = None
-    config.train.steps = 5000
+    config.train.steps = 2500
     config.train.eval_every = 500
-    config.train.checkpoint_every = 1000
+    config.train.checkpoint_every = 500
     return config
 
 
