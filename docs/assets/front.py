@@ -1,6 +1,10 @@
 """Draws docs/assets/report.svg, the picture of the front page, from the table of docs/results/table3.
 
 python docs/assets/front.py
+
+The other picture, attention.svg, is drawn after `make demo` by
+transformer-jax plot attention --workdir=runs/demo --head=1 --output=docs/assets/attention.svg \\
+    --text="yesterday the child who sings has bought the red car ."
 """
 
 import csv
