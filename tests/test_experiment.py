@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -40,23 +41,31 @@ def train_from(workdir, other, *options, status=0):
 
 
 def test_the_first_weights_are_the_others_and_the_model_is_too(first, tmp_path):
-    """At a rate of nearly nothing they stay what they were. The same command resumes."""
-    options = ("optimizer.learning_rate=1e-30", "model.dropout=0.3")
-    train_from(tmp_path / "run", first, "train.steps=1", *options)
-    assert "resuming from the checkpoint of step 1" in train_from(tmp_path / "run", first, "train.steps=1", *options)
-    theirs = weights(first)
+    """At a rate of nearly nothing they stay what they were. The same command resumes, also without the other run."""
+    options = ("optimizer.learning_rate=1e-30", "model.dropout=0.3", "train.steps=1")
+    theirs, other = weights(first), shutil.copytree(first, tmp_path / "other")
+    train_from(tmp_path / "run", other, *options)
+    assert load_run(tmp_path / "run").config.data.tokenizer_file == str(other / "data/tokenizer.json")
+    shutil.rmtree(other)
+    assert "resuming from the checkpoint of step 1" in train_from(tmp_path / "run", other, *options)
     for name, array in weights(tmp_path / "run").items():
         np.testing.assert_array_equal(array, theirs[name], err_msg=name)
     config = load_run(tmp_path / "run").config
     assert (config.model.dropout, config.model.d_model) == (0.3, 16)
-    assert config.data.tokenizer_file == str(first / "data/tokenizer.json")
+
+
+def test_nothing_is_prepared_for_another_run(first, tmp_path):
+    """Not even where the data of the run is elsewhere, and its folder has none."""
+    options = ("train.steps=2", "optimizer.warmup_steps=2", "model.d_ff=48", f"data.directory={tmp_path / 'data'}")
+    assert errors(train_here(first, *options, status=2))[-1] == "error:   model.d_ff: 32 there, 48 here"
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize(("rate", "is_warned_of"), [("none", True), ("3e-4", False)])
 def test_fine_tuning_at_the_rate_of_a_new_model_is_warned_of(rate, is_warned_of, first, capsys):
     overrides = [("optimizer.learning_rate", rate)]
-    arguments = argparse.Namespace(init_from=str(first), init_weights=None, config="preset:copy", overrides=overrides)
-    initialised(arguments)
+    arguments = {"workdir": "new", "init_from": str(first), "init_weights": None, "config": "preset:copy"}
+    initialised(argparse.Namespace(**arguments, overrides=overrides))
     assert ("a tenth" in capsys.readouterr().err) == is_warned_of
 
 

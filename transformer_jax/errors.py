@@ -36,18 +36,28 @@ def visible(text: str) -> str:
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that an unknown one was probably meant to be, if any is close."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
+    """The known name that an unknown one was probably meant to be, if any is close.
+
+    Of paths the last names are compared; where several are equal, the same group counts, then the first.
+    """
+    by_end: dict[str, str] = {}
+    for other in sorted(known, key=lambda other: _group(other) != _group(name)):
+        by_end.setdefault(other.rpartition(".")[2], other)
+    return next((by_end[end] for end in difflib.get_close_matches(name.rpartition(".")[2], by_end, n=1)), None)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The hint for an unknown name: the closest known one (`num_heads`: model.num_heads), or which there are."""
     known = list(known)
-    same_end = [other for other in known if other.rpartition(".")[2] == name.rpartition(".")[2]]
-    if close := next(iter(same_end), None) or closest(name, known):
+    if close := closest(name, known):
         return f"did you mean {close}?"
+    known = [other for other in known if _group(other) == _group(name)] or known
     more = f" ... ({len(known):,} in all)" if len(known) > SHOWN_NAMES else ""
     return f"there are: {', '.join(known[:SHOWN_NAMES])}{more}"
+
+
+def _group(path: str) -> str:
+    return path.rpartition(".")[0]
 
 
 class Failed(Exception):

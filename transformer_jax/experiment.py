@@ -51,6 +51,9 @@ from transformer_jax.version import __version__
 if TYPE_CHECKING:
     from transformer_jax.training.debugging import Debugging
 
+# Options that are known once the data is.
+FROM_DATA = ("model.vocab_size", "model.target_vocab_size")
+
 
 def train_run(
     experiment: ExperimentConfig,
@@ -125,8 +128,9 @@ def _train(
     keep_freed_memory()
     use_cache(experiments[0].train.compile_cache)
     with contextlib.ExitStack() as stack:
-        for folder in folders:
+        for experiment, folder in zip(experiments, folders, strict=True):
             stack.enter_context(folder.held())
+            folder.holds_run(experiment, unknown=FROM_DATA)  # before data is prepared, perhaps into the folder
         # Without data.directory each run has the data in its folder.
         places = {folder.data(config): (config, folder) for config, folder in zip(experiments, folders, strict=True)}
         prepared, *others = [

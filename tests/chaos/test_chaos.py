@@ -16,5 +16,5 @@ def test_a_case(case):
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment())
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr}"
     assert f"cases: {case.replace('_', ' ')}" in done.stdout or "no C compiler" in done.stdout
-    if case == "interrupted_training":  # which harm meets it at work is a matter of the machine's speed
-        assert any(word in done.stdout for word in ("kills", "stops by", "suspensions"))
+    if case == "interrupted_training":
+        assert "resumed at last" in done.stdout

@@ -12,6 +12,7 @@ from tests.chaos.children import Child
 from tests.chaos.place import Place
 from tests.chaos.tally import Tally, check
 from transformer_jax.errors import EXIT_UNFINISHED
+from transformer_jax.runs.folder import RunFolder
 
 HARMS = (
     *(signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGTERM, signal.SIGINT),
@@ -30,21 +31,26 @@ UNFINISHED = ("*.unfinished", "*-tmp*", "*.partial", "*.lock")
 
 
 def interrupted_training(place: Place, dice: random.Random, tally: Tally) -> None:
-    """However often it is interrupted, it ends as if it never had been."""
+    """However often it is interrupted, at first as soon as it has a checkpoint, it ends as if it never had been."""
     variant, workdir = dice.choice(place.variants), place.new("interrupted")
     place.reference(variant)
-    for _ in range(dice.randint(1, 5)):
+    for is_later in range(dice.randint(1, 5)):
         child = place.start(variant, workdir)
         tally.count("runs")
-        if not harmed(child, workdir, place.seconds, dice, tally):
+        if is_later:
+            await_moment(child, workdir, place.seconds, dice)
+        else:
+            while child.alive() and not RunFolder(workdir).saved_steps():
+                time.sleep(0.001)
+        if not harmed(child, dice, tally):
             break
     tally.count("runs")
-    place.done(variant, workdir)
+    if "resuming from the checkpoint" in place.done(variant, workdir).err:
+        tally.count("resumed at last")
 
 
-def harmed(child: Child, workdir: Path, seconds: float, dice: random.Random, tally: Tally) -> bool:
-    """Waits for a moment and interrupts; False where the child had come to its end before."""
-    await_moment(child, workdir, seconds, dice)
+def harmed(child: Child, dice: random.Random, tally: Tally) -> bool:
+    """Interrupts; False where the child had come to its end before."""
     number = dice.choice(HARMS)
     was_alive = harm(child, number, dice, tally)
     ended = child.end()

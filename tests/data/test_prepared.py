@@ -105,3 +105,5 @@ def test_a_damaged_manifest_is_refused(data, content):
     (data / "manifest.json").write_text(content)
     with pytest.raises(BadInput, match=r"manifest\.json"):
         Prepared.open(data)
+    with pytest.raises(BadInput, match=r"nowhere: holds no prepared data .*: transformer-jax prepare --config"):
+        Prepared.open("nowhere")

@@ -21,8 +21,8 @@ model/attention.py: model/test_attention.py
   - jnp.tril(jnp.ones((1, 1, length, length), dtype=bool))
   + jnp.tril(jnp.ones((1, 1, length, length), dtype=bool), k=1)
   the padding mask hides nothing
-  - (tokens_BS != pad_id)[:, None, None, :]
-  + (tokens_BS >= pad_id)[:, None, None, :]
+  - (jnp.asarray(tokens_BS) != pad_id)[:, None, None, :]
+  + (jnp.asarray(tokens_BS) >= pad_id)[:, None, None, :]
   packed sentences attend to earlier ones
   - (queries_BT1 == keys_B1S)
   + (queries_BT1 >= keys_B1S)

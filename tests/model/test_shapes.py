@@ -12,6 +12,7 @@ from transformer_jax import (
     Context,
     MultiHeadAttention,
     causal_mask,
+    padding_mask,
     scaled_dot_product_attention,
 )
 from transformer_jax.model.layers import FeedForward
@@ -44,6 +45,12 @@ def without_memory_mask(method):
     return jax.eval_shape(lambda second: transformer.apply(variables, TARGET, second, None, method=method), second)
 
 
+def decoded(cached_rows, rows):
+    cache = MultiHeadAttention(2).apply({}, cached_rows, 3, 8, method="new_cache")
+    x = jnp.ones((rows, 1, 8))
+    return MultiHeadAttention(2).init(KEY, x, x, Context(cache=cache), method="with_context")
+
+
 def biased(bias):
     return scaled_dot_product_attention(HEADS, HEADS, HEADS, bias=bias)
 
@@ -73,6 +80,11 @@ def model(*inputs, **options):
         (lambda: model(SOURCE, TARGET * 1.0), "target is float.*: must be an array of token ids, int32"),
         (lambda: model(SOURCE + 15, TARGET), r"source has the id 25: must be between 0 and 19 \(vocab_size - 1\)"),
         (lambda: model(SOURCE, TARGET[:1]), "key_value .* with batch = 1, as query has"),
+        (lambda: attention(X, None), r"key_value is None: must be \[batch, keys, width\]"),
+        (lambda: padding_mask(None), "tokens is None"),
+        (lambda: decoded(3, 2), "key_value .* with batch = 3, as cache has"),
+        (lambda: decoded(1, 2), "key_value .* with batch = 1, as cache has"),
+        (lambda: placed(head_mask=jnp.ones(3)), "head_mask .* with heads = 2, as query has"),
         (lambda: placed(positions_BT=ONE), "positions has .* with queries = 4"),
         (lambda: placed(key_positions_BS=ONE), "key_positions has .* with keys = 4"),
         (lambda: with_inputs(source_positions=ONE), "positions has .* with queries = 5"),

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import scipy.stats
 
 from tests.support.finished_sweeps import Report, changed, edit, make_sweep, record_file, variant
 from transformer_jax import cli
-from transformer_jax.report.findings import find
+from transformer_jax.report.findings import effects, find
 from transformer_jax.report.results import load_sweep
 from transformer_jax.report.table import score_records
 from transformer_jax.report.write import write_report
@@ -110,6 +111,20 @@ def test_effects_and_contrasts_are_sums_of_means(asked):
     (contrast,) = test["bleu_contrasts"].values()
     assert contrast["value"] == pytest.approx((means["h1"] + means["pre"]) / 2 - means["both"])
     assert contrast["corrected_p"] == contrast["p_value"]
+
+
+def test_each_grid_of_a_sweep_is_a_design_of_its_own():
+    rotary = [variant(f"r{i}", levels={"heads": heads, "positions": "rotary"}) for i, heads in enumerate("81")]
+    sinusoids = [variant(f"s{i}", levels={"heads": heads, "positions": "sinusoidal"}) for i, heads in enumerate("81")]
+    planned = [types.SimpleNamespace(**each) for each in (*CELLS, *sinusoids, *rotary)]
+    found = effects(planned, "base")
+    assert [*found] == [f"{name} (over heads, norm)" for name in EFFECTS] + [
+        "heads=1 against 8 (over heads, positions)",
+        "positions=rotary against sinusoidal (over heads, positions)",
+        "heads=1 against 8 × positions=rotary against sinusoidal (over heads, positions)",
+    ]
+    assert found["heads=1 against 8 (over heads, positions)"] == {"s1": 0.5, "s0": -0.5, "r1": 0.5, "r0": -0.5}
+    assert list(effects(planned[:3], "base")) == EFFECTS[:2]  # of a cell that is not there, no interaction
 
 
 def test_controls_are_not_in_the_family_of_the_question(asked):

@@ -82,8 +82,6 @@ def test_all_that_is_wrong_is_reported_at_once():
         ([Variant("again", same_as="base"), Variant("more", same_as="again")], {}, "same_as = 'again'"),
         ([Variant("again", FOUR.changes, same_as="base")], {}, "same_as: a control has no changes"),
         ([Variant("a", {**WIDE, "train.keep_best": 0})], {"weights": "best"}, "keep_best"),
-        ([Variant("a", FOUR.changes, levels={"h": "4", "d": "1"}), Variant("b", WIDE, levels={"h": "2"})], {}, "'b'"),
-        ([Variant("a", FOUR.changes, levels={"h": "4"}), Variant("b", WIDE, levels={"h": "4"})], {}, "2 variants"),
         ([], {"vary": ["dropout"]}, "vary"),
         ([], {"vary": ["order"], "overrides": [("data.order_seed", "1")]}, "data.order_seed = 1"),
     ],

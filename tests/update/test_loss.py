@@ -87,6 +87,8 @@ def test_a_class_that_is_ruled_out_has_no_part_in_the_plain_loss():
 def test_bad_arguments_are_errors(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         label_smoothed_cross_entropy(logits_of(), TARGETS, WEIGHTS, **options)
+    with pytest.raises(ValueError, match="weights None: must be"):
+        label_smoothed_cross_entropy(logits_of(), TARGETS, None)
 
 
 @pytest.mark.parametrize("target", [-1, 5])

@@ -14,12 +14,13 @@ not finished, 1 failed, 2 bad input.
 
 import argparse
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.commands import configuration
 from transformer_jax.commands.arguments import WEIGHTS, add_accept_changed_code, add_run, at_least, path
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ExperimentConfig, ModelConfig
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput
 from transformer_jax.files.progress import tell
 from transformer_jax.files.remote import name_of
@@ -87,18 +88,27 @@ def span(text: str) -> tuple[int, int]:
 
 
 def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
-    """The experiment with another run's model and tokenizers, and that run's parameters."""
+    """The experiment with another run's model and tokenizers, and that run's parameters.
+
+    A run that is resumed has them itself: the other one may have been deleted.
+    """
+    from transformer_jax.data.prepared import MANIFEST, Prepared
     from transformer_jax.processes.distributed import processes
+    from transformer_jax.runs.folder import RunFolder
     from transformer_jax.translation.load import read_weights
     from transformer_jax.update.optimizer import peak_rate
 
+    def loaded(model: ModelConfig, tokenizers: Mapping[str, Path]) -> ExperimentConfig:
+        files = {side: str(path.absolute()) for side, path in tokenizers.items()}
+        data = {"tokenizer_file": files["source"], "target_tokenizer_file": files.get("target")}
+        replaced = {"model": dataclasses.asdict(model), "data": data}
+        return configuration.load(arguments.config, arguments.overrides, replaced)
+
+    folder = RunFolder(arguments.workdir)
+    if folder.saved_steps() and (folder.data(stored := folder.load_config()) / MANIFEST).exists():
+        return loaded(stored.model, Prepared.open(folder.data(stored)).tokenizer_files), None  # resumed without OTHER
     found = read_weights(arguments.init_from, arguments.init_weights or "latest")
-    files = {side: str(path.absolute()) for side, path in found.tokenizers.items()}
-    replaced = {
-        "model": dataclasses.asdict(found.config.model),
-        "data": {"tokenizer_file": files["source"], "target_tokenizer_file": files.get("target")},
-    }
-    experiment = configuration.load(arguments.config, arguments.overrides, replaced)
+    experiment = loaded(found.config.model, found.tokenizers)
     rate, before = (peak_rate(config.optimizer, config.model.base_d_model) for config in (experiment, found.config))
     if rate > before / 3 and processes().is_first:
         change = f"--config.optimizer.learning_rate={before / 10:.1g}"

@@ -231,7 +231,10 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     path = directory / MANIFEST
     manifest = read_record(path) if path.is_file() else {}
     if manifest.get("format") != FORMAT:
-        raise BadInput(f"{directory}: has no {MANIFEST} that this version reads; transformer-jax prepare makes one")
+        raise BadInput(
+            f"{directory}: holds no prepared data (no {MANIFEST} that this version reads): move it back there, or make "
+            "it again: transformer-jax prepare --config=FILE.py --workdir=RUN, with the options of its run"
+        )
     return manifest
 
 

@@ -33,9 +33,8 @@ Cache = dict[str, jax.Array]
 
 def padding_mask(tokens_BS: ArrayLike, pad_id: int = 0) -> jax.Array:
     """Hides the *columns* of padding, B11S: no query attends to a key that is `pad_id`."""
-    tokens_BS = jnp.asarray(tokens_BS)
     check_shapes(tokens_BL=tokens_BS)
-    return (tokens_BS != pad_id)[:, None, None, :]
+    return (jnp.asarray(tokens_BS) != pad_id)[:, None, None, :]
 
 
 def causal_mask(length: int) -> jax.Array:
@@ -280,7 +279,8 @@ class MultiHeadAttention(nn.Module):
 
         `key_value` is None where the cache holds all keys and values: in cross-attention while decoding.
         """
-        check_shapes(query_BTD=query, **({} if key_value is None else {"key_value_BSE": key_value}))
+        is_cached = key_value is None and context.cache is not None
+        check_shapes(query_BTD=query, **({} if is_cached else {"key_value_BSE": key_value}))
         query, mask, cache, encoding = jnp.asarray(query), context.mask, context.cache, context.encoding
         q_BTHK = self.queries(query)
         if encoding is not None:
@@ -292,6 +292,7 @@ class MultiHeadAttention(nn.Module):
             if encoding is not None:
                 k_BSHK = encoding.rotate(k_BSHK, keys_BS if cache is None else queries_BT)
             if cache is not None:
+                check_shapes(cache_BGKL=cache["keys"], key_value_BTE=key_value)
                 if mask is None:
                     mask = cache_mask(cache["filled"], query.shape[1], cache["keys"].shape[-1])
                 if context.window is not None:
@@ -306,6 +307,7 @@ class MultiHeadAttention(nn.Module):
         context = context.replace(mask=broadcasting("mask", mask, jnp.bool_, shape_BHTS))
         heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, context)
         if context.head_mask is not None:
+            check_shapes(query_BTHK=q_BTHK, head_mask_H=context.head_mask)
             factors_H = jnp.asarray(context.head_mask).astype(heads_BTHV.dtype)
             heads_BTHV = heads_BTHV * factors_H[None, None, :, None]
         return self.output(heads_BTHV, query.shape[-1], axes=2), cache

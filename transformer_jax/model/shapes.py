@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 # docs/modules.md explains the letters.
@@ -29,7 +30,7 @@ def check_shapes(**arrays: Any) -> None:
     known: dict[str, tuple[int, str]] = {}
     for argument, array in arrays.items():
         name, _, letters = argument.rpartition("_")
-        shape = jnp.shape(array)
+        shape = np.shape(array)
         problem = "" if len(shape) == len(letters) else f"; {name}[None] adds an axis for a batch of one"
         for letter, size in zip(letters, shape, strict=False):
             expected, first = known.setdefault(letter, (size, name))
@@ -37,7 +38,10 @@ def check_shapes(**arrays: Any) -> None:
                 problem = problem or f" with {AXES[letter]} = {expected}, as {first} has"
         if problem:
             axes = ", ".join(AXES[letter] for letter in letters)
-            raise ValueError(f"{name} has the shape {shape}: must be [{axes}]{problem}")
+            found = (
+                f"is None: must be [{axes}]" if array is None else f"has the shape {shape}: must be [{axes}]{problem}"
+            )
+            raise ValueError(f"{name} {found}")
         if letters[-1] in FEATURES:
             check_type(jnp.floating, **{name: array})
 

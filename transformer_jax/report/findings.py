@@ -4,7 +4,7 @@ import collections
 import itertools
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,19 +149,29 @@ def families_of(sweep: SweepResult, measured: Collection[str]) -> list[Family]:
 
 
 def effects(variants: Sequence[VariantResult], baseline: str) -> dict[str, Weights]:
-    """Main effects and pairwise interactions of a factorial design; empty if no variant has levels.
+    """Main effects and pairwise interactions of each factorial design; empty if no variant has levels.
 
-    Levels are compared with the baseline's, or else the first, in the combinations of other levels that all have.
+    The variants with the same factors are a design. Levels are compared with the baseline's, or else the first, in the
+    combinations of other levels that all have.
     """
-    designed = [variant for variant in variants if variant.levels]
-    if not designed:
-        return {}
-    cells = {tuple((factor, v.levels[factor]) for factor in designed[0].levels): v.name for v in designed}
+    designs: dict[tuple[str, ...], dict[tuple[str, ...], str]] = {}  # the variant of each cell, by the factors
+    for variant in (variant for variant in variants if variant.levels):
+        designs.setdefault(tuple(variant.levels), {})[tuple(variant.levels.values())] = variant.name
+    found: dict[str, Weights] = {}
+    for factors, cells in designs.items():
+        over = f" (over {', '.join(factors)})" if len(designs) > 1 else ""
+        found |= {name + over: weights for name, weights in _effects_of(factors, cells, baseline)}
+    return found
+
+
+def _effects_of(
+    factors: Sequence[str], cells: Mapping[tuple[str, ...], str], baseline: str
+) -> Iterator[tuple[str, Weights]]:
+    """The effects of one design, by name."""
     first = next((cell for cell, name in cells.items() if name == baseline), next(iter(cells)))
     levels = dict.fromkeys((at, level) for cell in cells for at, level in enumerate(cell) if level != first[at])
     changes = sorted(levels, key=lambda change: change[0])
     pairs = [(one, other) for one, other in itertools.combinations(changes, 2) if one[0] != other[0]]
-    found: dict[str, Weights] = {}
     for changed in [*((change,) for change in changes), *pairs]:
         squares = []  # the cells with all of these changes, and without each part of them, with their signs
         for cell in cells:
@@ -172,12 +182,10 @@ def effects(variants: Sequence[VariantResult], baseline: str) -> dict[str, Weigh
             if all(cell[at] == level for at, level in changed) and all(corner in cells for corner in square):
                 squares.append(square)
         if squares:
-            name = " × ".join(f"{factor}={level} against {first[at][1]}" for at, (factor, level) in changed)
             weights = collections.Counter[str]()
             for square in squares:
                 weights.update({cells[corner]: sign / len(squares) for corner, sign in square.items()})
-            found[name] = weights
-    return found
+            yield " × ".join(f"{factors[at]}={level} against {first[at]}" for at, level in changed), weights
 
 
 # What is found

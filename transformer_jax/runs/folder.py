@@ -13,7 +13,7 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -156,10 +156,15 @@ class RunFolder:
         if self.versions().get(CONFIG_DIGEST, digest) != digest:
             tell(f"warning: {self.config} is not what was written there (changed by hand, or damaged); taken as it is")
 
-    def holds_run(self, config: ExperimentConfig, schedule_end: ScheduleEnd = None) -> bool:
-        """Whether the run of this config has a checkpoint here. Another run, or one without them, raises BadInput."""
+    def holds_run(
+        self, config: ExperimentConfig, schedule_end: ScheduleEnd = None, unknown: Collection[str] = ()
+    ) -> bool:
+        """Whether the run of this config has a checkpoint here. Another run, or one without them, raises BadInput.
+
+        The options in `unknown` are not compared.
+        """
         if self._newest_step() is not None:
-            self._refuse_another_run(config, schedule_end)
+            self._refuse_another_run(config, schedule_end, unknown)
             return True
         last = max((line["step"] for line in read_metrics(self.metrics)), default=0)
         # A checkpoint is complete before the next one begins.
@@ -219,9 +224,11 @@ class RunFolder:
         """The newest checkpoint, damaged or not; None if the run has not started."""
         return max(self.saved_steps(), default=None) if self.config.is_file() else None
 
-    def _refuse_another_run(self, config: ExperimentConfig, schedule_end: ScheduleEnd = None) -> None:
+    def _refuse_another_run(
+        self, config: ExperimentConfig, schedule_end: ScheduleEnd = None, unknown: Collection[str] = ()
+    ) -> None:
         old, new = with_plain_addresses(self.stored_config()), with_plain_addresses(config)
-        if differences := _differences(old, new, schedule_end, self._newest_step() or 0):
+        if differences := _differences(old, new, schedule_end, self._newest_step() or 0, unknown):
             self.warn_of_changed_config()
             lines = "\n  ".join(["It differs in:", *differences])
             raise BadInput(f"{self.path}: holds another run; use another --workdir, or the config of that run. {lines}")
@@ -266,13 +273,13 @@ def refuse_patterns(path: Path) -> None:
 
 
 def _differences(
-    old: ExperimentConfig, new: ExperimentConfig, schedule_end: ScheduleEnd, newest_step: int
+    old: ExperimentConfig, new: ExperimentConfig, schedule_end: ScheduleEnd, newest_step: int, unknown: Collection[str]
 ) -> list[str]:
     lines = [
         f"{option.path}: {before} there, {now} here"
         for option, before, now in schema.differing(old, new)
         # Paths do not say what is in the files: the data itself is compared with that of the checkpoint.
-        if option.affects in ("corpus", "data", "result") and not option.is_path
+        if option.affects in ("corpus", "data", "result") and not option.is_path and option.path not in unknown
     ]
     if schedule_end and (before := schedule_end(old.train)) != (now := schedule_end(new.train)):
         schedule, until = new.optimizer.schedule, new.optimizer.same_until(before, now)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -48,7 +47,7 @@ def _problems(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> tuple[list[
     of_base = problems_of(configuration.from_config_dict, base)
     # What is wrong on the command line shall not hide what is wrong in variants.
     below_variants = base_values(sweep)[0] if of_base else base
-    problems = [*of_base, *_sweep_problems(sweep), *_design_problems(sweep)]
+    problems = [*of_base, *_sweep_problems(sweep)]
     experiments = {}
     for variant in sweep.variants:
         changes = repeated(sweep, variant).changes
@@ -118,24 +117,6 @@ def _sweep_problems(sweep: Sweep) -> list[str]:
         if not all(map(_is_number, weights.values())) or not any(weights.values()) or abs(sum(weights.values())) > 1e-6:
             problems.append(f"contrasts[{contrast!r}] = {dict(weights)!r}: must be weights, not all 0, that sum to 0")
     return problems
-
-
-def _design_problems(sweep: Sweep) -> list[str]:
-    """Errors in the levels of a factorial design, which has each combination once."""
-    designed = [variant for variant in sweep.variants if variant.levels]
-    if not designed:
-        return []
-    factors = list(designed[0].levels)
-    for variant in designed:
-        if set(variant.levels) != set(factors):
-            return [f"variant {variant.name!r}: levels: must be of {', '.join(factors)}, as the first variant's"]
-    cells = [tuple(variant.levels[factor] for factor in factors) for variant in designed]
-    combinations = itertools.product(*(dict.fromkeys(column) for column in zip(*cells, strict=True)))
-    return [
-        f"levels: {cells.count(cell) or 'no'} variants have {' and '.join(cell)}; there must be one"
-        for cell in combinations
-        if cells.count(cell) != 1
-    ]
 
 
 def _metric_problems(sweep: Sweep, experiments: Sequence[ExperimentConfig]) -> list[str]:

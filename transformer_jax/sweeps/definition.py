@@ -27,19 +27,28 @@ SOURCES = {
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """One row of the ablation: what differs from the base."""
+    """One row of the ablation: what differs from the base.
 
-    name: str  # unique: "A h=4"
-    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # option -> value: {"model.num_heads": 4}
-    group: str = ""  # its heading in tables
-    note: str = ""  # a remark that the report shows beside it
-    # What the literature has: "perplexity", "bleu", "parameters" (65e6), "exact_match" (in percent).
+    - `name`: unique, such as "A h=4".
+    - `changes`: values of options, by path: {"model.num_heads": 4}.
+    - `group`: its heading in tables.
+    - `note`: a remark that the report shows beside it.
+    - `published`: what the literature has: "perplexity", "bleu", "parameters" (65e6), "exact_match" (in percent).
+    - `baseline`: the variant it is compared with; None is the sweep's baseline.
+    - `unverified`: the names of published scores that nobody has compared with their source.
+    - `same_as`: the variant that this one, a control (A/A), repeats with other random seeds; it has no changes.
+    - `levels`: its level of each factor, in a factorial design. `grid` sets it.
+    """
+
+    name: str
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    group: str = ""
+    note: str = ""
     published: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    baseline: str | None = None  # the variant it is compared with; none = the sweep's baseline
-    unverified: Sequence[str] = ()  # the names of published scores that nobody has compared with their source
-    # A control (A/A): it has no changes of its own and repeats this variant with other random seeds.
+    baseline: str | None = None
+    unverified: Sequence[str] = ()
     same_as: str | None = None
-    levels: Mapping[str, str] = dataclasses.field(default_factory=dict)  # factor -> level, in a factorial design
+    levels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def slug(self) -> str:
@@ -49,31 +58,44 @@ class Variant:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """A question, and the runs that are to answer it."""
+    """A question, and the runs that are to answer it.
+
+    - `name`: its name, the title of the report.
+    - `question`: one or two sentences, shown at the top of the report.
+    - `base`: the config that the variants change.
+    - `variants`: a list of `Variant`; `grid` makes all combinations of some values.
+    - `seeds`: how many, or a list of them.
+    - `tests`: the splits that every run is evaluated on, the main one first.
+    - `baseline`: the name of the variant that others are compared with; None is "base", or else the first.
+    - `notes`: limitations that the report must state.
+    - `analyses`: "path/to/file.py:function" by name; each is called with a trained run (docs/extending.md).
+    - `tune`: factors of the learning rate that are tried for each variant: (0.5, 1, 2).
+    - `untuned`: whether variants with a tuned rate are also trained at their own, for comparison.
+    - `vary`: what differs between seeds: "initialization" (and dropout), "order" (of the training pairs); None is both.
+    - `primary`: the metric that answers the question, on the first of `tests`: "bleu", "perplexity", "exact_match",
+      "chrf", "paper_bleu", or the name of one in decode.metrics.
+    - `contrasts`: weights of variants, which sum to 0, by name: {"rotary helps": {"rotary": 1, "sinusoidal": -1}}.
+    - `margin`: the largest difference that does not matter, of the primary metric or by metric: {"bleu": 0.5}; of
+      perplexity relative: 0.02 is 2 %.
+    - `weights`: what is evaluated: "latest", "best" (by train.best_metric), or "averaged": the last train.keep_latest
+      checkpoints, as in the paper.
+    """
 
     name: str
-    question: str  # one or two sentences, shown at the top of the report
+    question: str
     base: ConfigDict | Mapping[str, Any] | ExperimentConfig
     variants: Sequence[Variant]
-    seeds: int | Sequence[int] = 3  # n = 0 .. n-1
-    tests: Sequence[str] = ("test",)  # the splits that every run is evaluated on, the main one first
-    baseline: str | None = None  # none = the variant called "base", or else the first
-    notes: Sequence[str] = ()  # limitations that the report must state
-    analyses: Mapping[str, str] = dataclasses.field(default_factory=dict)  # name -> "path/to/file.py:function"
-    tune: Sequence[float] | None = None  # factors of the learning rate that are tried for each variant: (0.5, 1, 2)
-    untuned: bool = False  # whether variants with a tuned rate are also trained at their own, for comparison
-    # What differs between seeds: "initialization" (and dropout), "order" (of the training pairs); none = both.
+    seeds: int | Sequence[int] = 3
+    tests: Sequence[str] = ("test",)
+    baseline: str | None = None
+    notes: Sequence[str] = ()
+    analyses: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tune: Sequence[float] | None = None
+    untuned: bool = False
     vary: Sequence[str] | None = None
-    # The metric that answers the question, on the first of `tests`: "bleu", "perplexity", "exact_match", "chrf",
-    # "paper_bleu", or the name of one in decode.metrics.
     primary: str | None = None
-    # name -> weight of each variant, which sum to 0: {"rotary helps": {"rotary": 1, "sinusoidal": -1}}
     contrasts: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
-    # The largest difference that does not matter, of the primary metric or by metric: {"bleu": 0.5}; of perplexity
-    # relative: 0.02 is 2 %.
     margin: float | Mapping[str, float] | None = None
-    # What is evaluated: "latest", "best" (by train.best_metric), or "averaged": the last train.keep_latest checkpoints,
-    # as in the paper.
     weights: str = "latest"
 
 
@@ -81,28 +103,27 @@ def grid(axes: Mapping[str, Sequence[Any] | Mapping[str, Mapping[str, Any]]], gr
     """A variant for every combination: grid({"model.num_heads": [1, 2], "model.d_k": [8, 16]}) has four,
     "num_heads=1 d_k=8" and so on.
 
-    An axis may also be a factor with named levels, each with its changes. Reports then have main effects and
-    interactions: grid({"depth": {"2": {}, "4": {"model.num_encoder_layers": 4, "model.num_decoder_layers": 4}},
-    "positions": {"sinusoidal": {}, "rotary": {"model.positions": "rotary"}}}).
+    An axis may also have named levels, each with its changes: grid({"depth": {"2": {}, "4":
+    {"model.num_encoder_layers": 4, "model.num_decoder_layers": 4}}, "model.positions": ["sinusoidal", "rotary"]}).
+    Axes are the factors of a design: reports have main effects and interactions.
     """
     ends = collections.Counter(path.rpartition(".")[2] for path in axes)
     names = [path if ends[end := path.rpartition(".")[2]] > 1 else end for path in axes]
-    is_design = any(isinstance(values, Mapping) for values in axes.values())
     levels_by_axis = [
-        values if isinstance(values, Mapping) else {str(value): {path: value} for value in values}
+        [*values.items()] if isinstance(values, Mapping) else [(value, {path: value}) for value in values]
         for path, values in axes.items()
     ]
-    if odd := [level for levels in levels_by_axis for level, to in levels.items() if not isinstance(to, Mapping)]:
+    if odd := [level for levels in levels_by_axis for level, to in levels if not isinstance(to, Mapping)]:
         raise BadInput(f"grid: the level {odd[0]!r} must have a dict of changes, such as {{'model.num_heads': 4}}")
     variants = []
-    for combination in itertools.product(*(levels.items() for levels in levels_by_axis)):
+    for combination in itertools.product(*levels_by_axis):
         levels = {name: str(level) for name, (level, _) in zip(names, combination, strict=True)}
         paths = [path for _, changes in combination for path in changes]
         if twice := [path for path, count in collections.Counter(paths).items() if count > 1]:
             raise BadInput(f"grid: two factors change {', '.join(twice)}")
         changes = {path: value for _, changes in combination for path, value in changes.items()}
         name = " ".join(f"{factor}={level}" for factor, level in levels.items())
-        variants.append(Variant(name, changes, group, levels=levels if is_design else {}))
+        variants.append(Variant(name, changes, group, levels=levels if len(axes) > 1 else {}))
     return variants
 
 

@@ -241,5 +241,5 @@ def _fixed(definition: ResolvedSweep) -> dict[str, Any]:
         **{f"base: {path}": schema.value_at(definition.base, path) for path in options},
         **{f"variant {v.name!r}": json.loads(json.dumps(dict(v.changes), default=str)) for v in sweep.variants},
         **{f"variant {v.name!r}: same_as": v.same_as for v in sweep.variants},
-        **{f"variant {v.name!r}: levels": dict(v.levels) for v in sweep.variants},
+        **{f"variant {v.name!r}: levels": dict(v.levels) for v in sweep.variants if v.levels},
     }

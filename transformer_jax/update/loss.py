@@ -130,19 +130,22 @@ def label_smoothed_cross_entropy(
     target and its logits are. Any other target that is not a class makes the loss NaN. Logits of -inf (classes that
     are ruled out) need epsilon = 0: smoothing makes them infinitely wrong.
     """
-    logits, targets, weights = jnp.asarray(logits), jnp.asarray(targets), jnp.asarray(weights)
-    if not jnp.issubdtype(targets.dtype, jnp.integer) or not logits.shape[:-1] == targets.shape == weights.shape:
+    arrays: Any = [None if array is None else jnp.asarray(array) for array in (logits, targets, weights)]
+    kinds = ["None" if array is None else f"{array.dtype}{list(array.shape)}" for array in arrays]
+    logits_XN, targets_X, weights_X = arrays
+    fit = "None" not in kinds and logits_XN.shape[:-1] == targets_X.shape == weights_X.shape
+    if not fit or not jnp.issubdtype(targets_X.dtype, jnp.integer):
         raise ValueError(
-            f"logits, targets and weights are of {logits.shape}, {targets.shape} and {weights.shape}, targets "
-            f"{targets.dtype}: must be [..., classes], [...] and [...] with the same axes, targets int32"
+            f"logits is {kinds[0]}, targets {kinds[1]}, weights {kinds[2]}: must be float32[..., classes], int32[...] "
+            "and float32[...] with the same axes"
         )
     is_traced = isinstance(epsilon, jax.core.Tracer)
     if spread not in get_args(Spread) or not (is_traced or 0 <= epsilon < 1):
         raise ValueError(f"epsilon is {epsilon}, spread {spread!r}: must be >= 0 and < 1, one of {get_args(Spread)}")
     # Not multiplied by zero: with a target of -100 or an infinite logit that would be NaN.
-    logits = jnp.where(weights[..., None] == 0, 0, logits)
-    targets = jnp.where(weights == 0, 0, targets)
-    sums = Objective(epsilon, spread).sums(logits, targets, weights)
+    logits_XN = jnp.where(weights_X[..., None] == 0, 0, logits_XN)
+    targets_X = jnp.where(weights_X == 0, 0, targets_X)
+    sums = Objective(epsilon, spread).sums(logits_XN, targets_X, weights_X)
     return sums.loss, sums.tokens
 
 
