@@ -4,8 +4,7 @@
     transformer-jax report runs/modern
 
 The baseline is the paper's model. Learning rates are tuned for each variant (`tune`), because a change that needs
-another rate looks bad at the baseline's; at the smaller scales each variant is also trained without tuning (`untuned`),
-which shows how much of a difference is the rate's.
+another rate looks bad at the baseline's. `--tune=none` in another folder shows how much of a difference is the rate's.
 
 Where a change alters size or compute by more than a percent, there are several variants: the change as it is; with a
 d_ff that gives the model as many parameters as the baseline ("equal parameters"); and, if the compute differs, with as
@@ -100,7 +99,6 @@ def get_sweep(scale: str) -> Sweep:
         ],
         primary="perplexity",
         tune=(0.5, 1, 2),
-        untuned=scale != "paper",
         notes=(
             "The baseline is the paper's model with post-norm; each change is compared with it alone, and not with the "
             "others in place.",

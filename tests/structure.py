@@ -8,13 +8,8 @@ import argparse
 import ast
 import collections
 import functools
-import os
-import sys
-import tempfile
-import threading
 from html import escape
 from pathlib import Path
-from types import FrameType
 
 from tests.support.places import ROOT
 
@@ -124,42 +119,6 @@ def untested() -> list[str]:
     return [str(name) for name in names if not (tests / name).with_name(f"test_{name.name}").is_file()]
 
 
-def crossed() -> dict[str, set[str]]:
-    """The files that run in one call of attention, one update and one training of a tiny model for two updates."""
-    os.environ.setdefault("CACHE_OF_TESTS", tempfile.mkdtemp())
-    from tests.support.training_runs import train_here
-
-    found = collections.defaultdict(set)
-    attention: dict[int, FrameType] = {}  # of each thread: programs are traced in several
-
-    def trace(frame: FrameType, event: str, value: object) -> None:
-        thread = threading.get_ident()
-        file, function = frame.f_code.co_filename, frame.f_code.co_name
-        if event == "return" and frame is attention.get(thread):
-            del attention[thread]
-        if event != "call" or not file.startswith(str(PACKAGE)) or function.startswith("<"):
-            return
-        name = str(Path(file).relative_to(PACKAGE))
-        if type(frame.f_locals.get("self")).__name__ == "MultiHeadAttention" and function in (
-            "with_context",
-            "__call__",
-        ):
-            attention.setdefault(thread, frame)
-        if thread in attention:
-            found["call of attention"].add(name)
-        if name.startswith(("update/", "training/")):
-            found[name.partition("/")[0]].add(name)
-
-    threading.setprofile(trace)
-    sys.setprofile(trace)
-    with tempfile.TemporaryDirectory() as folder:
-        options = ("train.steps=2", "train.eval_every=2", "train.checkpoint_every=2", "model.positions=rotary")
-        train_here(Path(folder) / "run", *options, "optimizer.warmup_steps=1")
-    sys.setprofile(None)
-    threading.setprofile(None)  # type: ignore[arg-type]
-    return found
-
-
 def diagram() -> str:
     """The packages as an SVG picture, without the arrows that follow from others and what nearly all of them import."""
     graph = collections.defaultdict(set)
@@ -236,8 +195,6 @@ def main() -> None:
     if arguments.package == PACKAGE:
         print(f"upward imports: {sum(len(upward(name, imports(path))) for name, path in modules().items())}")
         print(f"modules without a test file of their name: {', '.join(untested()) or 'none'}")
-        for name, files in crossed().items():
-            print(f"files that one {name} crosses: {len(files)}: {', '.join(sorted(files))}")
 
 
 if __name__ == "__main__":

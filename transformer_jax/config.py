@@ -39,14 +39,6 @@ if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
 
-# Options of earlier versions, which files of runs have. Only where they are set they matter; data.adapt is in others.
-GONE = {"data": ("adapt", "split_seed"), "optimizer": ("arguments",)}
-# Values of earlier versions that files of runs have, and what is the same now.
-FORMER: dict[str, dict[str, str | None]] = {
-    "train.tracker": {"mlflow": None, "trackio": None},
-    "model.attention_implementation": {"jax": "plain"},
-}
-
 # The data, from text to batches.
 
 # The generated corpora. Those of symbols have more options.
@@ -148,7 +140,7 @@ class DataConfig(Section, affects="data"):
     """From text to batches. The defaults expect two text files and process them as in the paper."""
 
     # The text.
-    source: tuple[FilePath, ...] = option((), "training text: lines, .tsv, .jsonl; also .gz and .zst", affects="corpus")
+    source: tuple[FilePath, ...] = option((), "training text: lines, .tsv, .jsonl; also .gz", affects="corpus")
     target: tuple[FilePath, ...] = option((), "its translation by line; not for .tsv and .jsonl", affects="corpus")
     valid_source: tuple[FilePath, ...] = option(
         (), "validation text; () = pairs held out of the training text", affects="corpus", condition=OF_FILES
@@ -531,12 +523,7 @@ def default_config() -> ConfigDict:
 
 def from_config_dict(values: ConfigDict | Mapping[str, Any]) -> ExperimentConfig:
     """The validated experiment with these values, or a `ConfigError` with all problems."""
-    nested = dict(values.to_dict() if hasattr(values, "to_dict") else values)
-    for group_name, names in GONE.items():
-        if isinstance(inner := nested.get(group_name), Mapping):
-            gone = {name for name in names if name == "adapt" or not inner.get(name)}
-            nested[group_name] = {name: value for name, value in inner.items() if name not in gone}
-    return schema.build(ExperimentConfig, nested)
+    return schema.build(ExperimentConfig, values.to_dict() if hasattr(values, "to_dict") else values)
 
 
 def to_json(config: ExperimentConfig) -> str:
@@ -546,12 +533,7 @@ def to_json(config: ExperimentConfig) -> str:
 
 def from_json(text: str | bytes, name: str | Path = "config.json") -> ExperimentConfig:
     """The validated experiment of a config.json."""
-    values = parse_object(text.encode() if isinstance(text, str) else text, name)
-    for path, former in FORMER.items():
-        group_name, _, name = path.partition(".")
-        if isinstance(inner := values.get(group_name), dict) and isinstance(value := inner.get(name), str):
-            inner[name] = former.get(value, value)
-    return from_config_dict(values)
+    return from_config_dict(parse_object(text.encode() if isinstance(text, str) else text, name))
 
 
 def addresses(config: ExperimentConfig) -> Iterator[tuple[str, str]]:

@@ -4,12 +4,12 @@ import importlib.util
 
 from transformer_jax.errors import BadInput
 
-DATA = ("ml_collections", "sentencepiece", "tqdm", "zstandard")
+DATA = ("ml_collections", "sentencepiece", "tqdm")
 # For each extra of pyproject.toml, the modules that must be importable.
 MODULES = {
     "data": DATA,
     "tfds": (*DATA, "importlib_resources", "tensorflow_datasets"),
-    "train": (*DATA, "optax", "orbax", "sacrebleu", "safetensors", "tensorboardX"),
+    "train": (*DATA, "optax", "orbax", "sacrebleu", "safetensors", "tensorboardX", "zstandard"),
     "tokenizers": (*DATA, "tokenizers"),
     "wandb": ("wandb",),
     "slurm": ("submitit",),

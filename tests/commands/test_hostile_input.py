@@ -48,7 +48,7 @@ def file(tmp_path_factory):
 
 
 @often
-@given(st.binary(), st.sampled_from(["txt", "gz", "zst"]))
+@given(st.binary(), st.sampled_from(["txt", "gz"]))
 @example(UTF_16_MARKS[0] + b"a\0", "txt")
 @example(b"\0\xff\xfe", "txt")
 def test_any_bytes_as_lines(file, content, suffix):

@@ -1,4 +1,4 @@
-"""The paper's own four configs, and what docs/wmt.md says of them; a drill runs the commands of that page."""
+"""The paper's own four configs, and what docs/wmt.md says of them."""
 
 import re
 

@@ -4,7 +4,6 @@ import gzip
 import tracemalloc
 
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,18 +49,13 @@ def test_a_very_long_line_is_one_line(tmp_path):
 
 
 def test_a_small_file_that_unpacks_to_much_is_read_a_little_at_a_time(tmp_path, monkeypatch):
-    """32 KiB of zstd can be 1 GiB of text."""
     monkeypatch.setattr(lines, "LONGEST_LINE_BYTES", 8 << 20)
     zeros = bytes(1 << 20)
-    with open(tmp_path / "a.zst", "wb") as raw, zstandard.ZstdCompressor().stream_writer(raw) as file:
-        for _ in range(256):
-            file.write(zeros)
     with gzip.open(tmp_path / "a.gz", "wb", compresslevel=1) as file:
         for _ in range(16):
             file.write(zeros)
-    for name in ("a.zst", "a.gz"):
-        tracemalloc.start()
-        with pytest.raises(BadInput, match="has a line of more than 8 MiB; is it text"):
-            list(read_blocks(str(tmp_path / name), 1000))
-        assert tracemalloc.get_traced_memory()[1] < 180 * 2**20
-        tracemalloc.stop()
+    tracemalloc.start()
+    with pytest.raises(BadInput, match="has a line of more than 8 MiB; is it text"):
+        list(read_blocks(str(tmp_path / "a.gz"), 1000))
+    assert tracemalloc.get_traced_memory()[1] < 180 * 2**20
+    tracemalloc.stop()

@@ -90,9 +90,6 @@ def test_another_criterion_starts_anew():
 def test_the_criterion_of_a_checkpoint():
     here = ACCURACY.after(LOSS, step=20)
     assert Criterion.noted(json.loads(json.dumps({"best": here._asdict()}))) == here
-    old = {"metric": "bleu", "best_is": "highest", "measured": {"bleu": ["12ab", 7], "exact_match": ["34cd", 0]}}
-    assert Criterion.noted({"best": old}) == ("bleu", "highest", "12ab", 7)
-    assert Criterion.noted({"best": {**old, "metric": "valid_loss"}}) == ("valid_loss", "highest", "", 0)
 
 
 def measured(**changes) -> Criterion:

@@ -28,7 +28,6 @@ RECORD = {**WANTED, "test_set": "test", "measures": {"words": {"signature": "min
         ({"steps": [3, 6]}, "is of another step ([3, 6])"),
         ({"decode": {**search(USUAL), "beam": 2}}, f"is of another search: beam = 2, not {USUAL.beam}"),
         ({"decode": {**search(USUAL), "eos": "ignored"}}, "is of another search: eos = ignored, not normal"),
-        ({"decode": {}}, ""),  # an earlier version's
         ({"weights_sha256": "2"}, "is of other weights (2)"),
         ({"measures": {}}, "has no words of mine.py:words"),
         ({"bleu_tokenize": "zh"}, "has another tokenizer of BLEU (zh)"),

@@ -35,6 +35,7 @@ def variant(name, quality=0.0, parameters=200_000, **facts):
         "note": "",
         "published": {},
         "baseline": None,
+        "same_as": None,
         "quality": quality,
         **facts,
     }
@@ -71,6 +72,8 @@ def make_sweep(path, variants=VARIANTS, seeds=(0, 1, 2), tests=("test",), senten
         "tests": list(tests),
         "notes": ["Nothing here was trained."],
         "analyses": {},
+        "primary": None,
+        "margin": {},
         "tune": None,
         "together": False,
         "vary": ["initialization", "order"],
@@ -153,7 +156,13 @@ def evaluation(split, skill, rng, sentences):
         "steps": [1000],
         "measures": {"bleu": {"score": bleu, "signature": "nrefs:1|case:mixed"}},
         "perplexity": {"per_token": perplexity, "per_word": perplexity, "words": sum(tokens)},
-        "sentences": {"bleu_statistics": statistics, "log_probabilities": log_probabilities, "tokens": tokens},
+        "exact_match": {},
+        "sentences": {
+            "bleu_statistics": statistics,
+            "log_probabilities": log_probabilities,
+            "tokens": tokens,
+            "exact_match": [0] * sentences,
+        },
     }
 
 

@@ -69,7 +69,7 @@ def tuned(folder, monkeypatch):
                 end(run, losses.get(run.run_id, losses.get(run.run_id.removesuffix("-again"), 1.0)))
 
         monkeypatch.setattr(launch, "run_jobs", run_jobs)
-        return launcher(folder, definition or defined(FOUR, seeds=2, tune=tune, untuned=True)), made
+        return launcher(folder, definition or defined(FOUR, seeds=2, tune=tune)), made
 
     return tuned
 
@@ -92,8 +92,6 @@ def test_each_variant_gets_the_rate_that_did_best(folder, tuned, capsys):
         ("h-=-4/seed-0", 3e-3),
         ("base/seed-1", 6e-3),
         ("h-=-4/seed-1", 3e-3),
-        ("base/untuned-seed-0", 3e-3),
-        ("base/untuned-seed-1", 3e-3),
     ]
     # No run that is compared has seen what its rate was chosen on.
     seeds = {(run.experiment.seed, run.experiment.data.order_seed) for run in tries}
@@ -124,8 +122,8 @@ def test_tuning_and_factors_may_be_added_to_a_sweep(folder, tuned):
     """Runs at another rate are kept, and count again when their rate is chosen again."""
     assert tuned({}, definition=defined(FOUR, seeds=2))[0].run() == 0
     steps = [
-        ((1.0, 2.0), {"base/tuning-2": 0.5}, {"base": "untuned", "h-=-4": None}),
-        ((1.0, 2.0, 4.0), {"base/tuning-4": 0.4, "h-=-4/tuning-4": 0.4}, {"base": "rate-2", "h-=-4": "untuned"}),
+        ((1.0, 2.0), {"base/tuning-2": 0.5}, {"base": "rate-1", "h-=-4": None}),
+        ((1.0, 2.0, 4.0), {"base/tuning-4": 0.4, "h-=-4/tuning-4": 0.4}, {"base": "rate-2", "h-=-4": "rate-1"}),
     ]
     for tune, losses, kept in steps:
         here, made = tuned(losses, definition=folder.merged(defined(FOUR, seeds=2, tune=tune)))
@@ -218,7 +216,7 @@ WIDE = Variant("wide", {"model.d_ff": 64})
 
 
 def test_jobs_start_with_the_baseline_then_seed_by_seed_the_largest_first(folder):
-    definition = defined(FOUR, WIDE, seeds=[5, 0], tune=(1.0, 2.0), untuned=True)
+    definition = defined(FOUR, WIDE, seeds=[5, 0], tune=(1.0, 2.0))
     folder.save(definition)
     folder.record_tuned(WIDE, {"factor": 2.0, "losses": {"1": 2.5, "2": 2.4}})
     runs = folder.runs(definition)
@@ -226,28 +224,9 @@ def test_jobs_start_with_the_baseline_then_seed_by_seed_the_largest_first(folder
     assert order == [
         *(f"{name}/seed-5" for name in ("base", "wide", "h-=-4")),
         *(f"{name}/seed-0" for name in ("base", "wide", "h-=-4")),
-        "wide/untuned-seed-5",
-        "wide/untuned-seed-0",
     ]
     tuning = launch.in_order([[run] for run in folder.tuning_runs(definition)], definition)
     assert [run.variant for (run,) in tuning] == ["base", "base", "h = 4", "h = 4"] * 2
-
-
-def test_the_cores_of_a_run_do_not_follow_jobs(folder, monkeypatch, capsys):
-    """The last digits of its numbers depend on them."""
-    used = []
-    monkeypatch.setattr(launch, "LocalPool", lambda sweep, slots: used.append(len(slots[0].cores)))
-    monkeypatch.setattr(launch, "run_jobs", lambda *_: None)
-    monkeypatch.setattr(launch, "prepare_data", lambda *_: None)
-
-    def told(jobs, cores):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores)
-        assert launch.launch(folder, defined(), LaunchOptions(jobs=jobs)) == EXIT_UNFINISHED  # nothing ran
-        return capsys.readouterr().err
-
-    for jobs in (2, 1, 4):
-        assert "warning" not in told(jobs, {0, 1, 2, 3})
-    assert "warning" in told(None, {0}) and used == [2, 2, 2, 1] and folder.load().cores == 2
 
 
 def test_data_is_prepared_once_and_its_problems_are_reported_at_once(folder):

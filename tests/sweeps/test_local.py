@@ -20,8 +20,6 @@ def test_the_machine_is_divided(monkeypatch):
     assert [slot.cores for slot in local.slots(2)] == [(0, 1, 2), (3, 4, 5)]
     assert [slot.cores for slot in local.slots(7)] == [(0,), (1,), (2,), (3,), (4,), (5,), (0,)]
     assert [len(slot.cores) for slot in local.slots(4)] == [1] * 4, "all as many"
-    assert [slot.cores for slot in local.slots(2, 2)] == [(0, 1), (2, 3)]
-    assert [slot.cores for slot in local.slots(2, 6)] == [(0, 1, 2, 3, 4, 5)] * 2
     monkeypatch.setattr(local, "gpus", lambda: ["0", "1", "2", "3"])
     monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
     assert [slot.environment for slot in local.slots(None)] == [{"CUDA_VISIBLE_DEVICES": str(n)} for n in range(4)]

@@ -17,13 +17,13 @@ def text(folder, monkeypatch):
     return lambda definition: plan.plan(folder, definition, definition.chosen(None))
 
 
-def test_runs_that_tune_and_runs_without_a_tuned_rate_are_counted(folder, text):
-    definition = defined(FOUR, seeds=2, tune=(1.0, 2.0), untuned=True)
+def test_runs_that_tune_are_counted(folder, text):
+    definition = defined(FOUR, seeds=2, tune=(1.0, 2.0))
     assert "2 variants, seeds 0, 1 and 2 learning rates: 12 runs to train, 0 finished" in text(definition)
     folder.save(definition)
     for variant, factor in zip(definition.sweep.variants, (1.0, 2.0), strict=True):
         folder.record_tuned(variant, {"factor": factor, "losses": {"1": 2.5, "2": 2.5}})
-    assert ": 6 runs to train, 0 finished" in text(definition)
+    assert ": 4 runs to train, 0 finished" in text(definition)
 
 
 def test_the_peak_rate_of_each_variant_and_the_processes(text, monkeypatch):

@@ -54,15 +54,15 @@ def test_scales(tmp_path):
 
 
 def test_the_command_line_may_leave_out_tuning(tmp_path):
-    path = str(experiment_file(tmp_path, "Variant('h = 4', {'model.num_heads': 4})", tune=(1, 2), untuned=True))
-    assert spec.load(path).sweep.untuned and not spec.load(path, tune=()).sweep.untuned
+    path = str(experiment_file(tmp_path, "Variant('h = 4', {'model.num_heads': 4})", tune=(1, 2)))
+    assert spec.load(path).tune == (1, 2) and spec.load(path, tune=()).tune == ()
 
 
 def test_a_stored_sweep_is_not_checked_again():
     record = json.loads(json.dumps(defined(FOUR).to_json()))
     for variant in record["variants"]:
         variant |= {"changes": {}, "published": {"blue": 1}}
-    loaded = spec.from_json({**record, "tests": ["tset"], "untuned": True, "tune": [2]})
+    loaded = spec.from_json({**record, "tests": ["tset"], "tune": [2]})
     assert loaded.sweep.tests == ["tset"] and loaded.tune == (2,)
 
 

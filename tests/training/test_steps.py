@@ -1,6 +1,5 @@
 """The programs of one run, and how many steps it has: train.steps and train.epochs together."""
 
-import functools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
@@ -58,13 +57,12 @@ def test_epochs_count_batches_of_the_data(tmp_path):
     task = {"corpus": "copy", "tokenizer": "words", "tokens_per_batch": 256, "num_shapes": 1}
     small = {f"data__{name}": value for name, value in task.items()} | {"data__task__train_size": 300}
     half = experiment(**small, train__epochs=0.5, train__steps=100_000)
-    assert planned_steps(half, lambda: tmp_path / "data") is None
+    assert planned_steps(half, tmp_path / "data") is None
     prepared = prepare(half, tmp_path / "data")
-    whole = planned_steps(experiment(**small, train__epochs=1.0, train__steps=10**6), lambda: prepared.directory)
-    assert whole is not None and planned_steps(half, lambda: prepared.directory) == -(-whole // 2)
-    assert planned_steps(experiment(**small, train__epochs=9.0, train__steps=7), lambda: prepared.directory) == 7
-    nowhere = functools.partial(pytest.fail, "the data is not looked for")
-    assert planned_steps(experiment(**small, train__steps=7), nowhere) == 7
+    whole = planned_steps(experiment(**small, train__epochs=1.0, train__steps=10**6), prepared.directory)
+    assert whole is not None and planned_steps(half, prepared.directory) == -(-whole // 2)
+    assert planned_steps(experiment(**small, train__epochs=9.0, train__steps=7), prepared.directory) == 7
+    assert planned_steps(experiment(**small, train__steps=7), tmp_path / "nowhere") == 7
 
 
 def test_wsd_can_end_at_another_update_before_it_decays(tmp_path):
@@ -88,7 +86,7 @@ def test_a_sweep_counts_epochs_once_the_data_is_there(tmp_path, monkeypatch):
     assert "is not prepared" in plan(folder, definition, ["base"])
     prepare(config, place)
     told = plan(folder, definition, ["base"])
-    counted = spec.training_flops(config, planned_steps(config, lambda: folder.data(config)))
+    counted = spec.training_flops(config, planned_steps(config, folder.data(config)))
     assert (
         "is not prepared" not in told and count_text(counted) in told and counted < spec.training_flops(config) / 1000
     )

@@ -1,7 +1,6 @@
 """Plots figures, as PNG, SVG or PDF by the suffix of --output; `page` shows a whole run on one HTML page.
 
 transformer-jax plot positions --length=50 --d-model=128 --output=positions.png
-transformer-jax plot schedule --config=configs/base.py --output=schedule.svg
 transformer-jax plot attention --workdir=runs/demo --text="the old teacher reads a book ." --output=attention.html
 transformer-jax plot page --workdir=runs/demo
 """
@@ -12,7 +11,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from transformer_jax.commands import configuration, model_choice, run_page
+from transformer_jax.commands import model_choice, run_page
 from transformer_jax.commands.arguments import add_run, add_weights, at_least, path, utf8
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import write_text
@@ -36,11 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     positions.add_argument("--length", type=at_least(1), default=50, help="positions, the rows (default 50)")
     positions.add_argument("--d-model", type=at_least(2), default=128, help="dimensions, the columns (default 128)")
     positions.add_argument("--output", type=path, metavar="FILE", required=True, help=PICTURE)
-
-    schedule = add("schedule", draw_schedule, "a config's learning rate over its steps")
-    configuration.add_arguments(schedule)
-    add_run(schedule, "where the data is prepared, which determines the steps of train.epochs", required=False)
-    schedule.add_argument("--output", type=path, metavar="FILE", required=True, help=PICTURE)
 
     about = "the attention of a run: one layer as a picture, or all as an HTML page"
     attention = add("attention", draw_attention, about)
@@ -73,27 +67,6 @@ def draw_positions(arguments: argparse.Namespace) -> str:
 
     title = f"Sinusoidal positions, {length} × {d_model} (even dimensions sine, odd cosine)"
     plots.save(plots.positional_encoding(sinusoidal_positions(length, d_model), title), arguments.output)
-    return arguments.output
-
-
-def draw_schedule(arguments: argparse.Namespace) -> str:
-    plots.check_format(arguments.output)
-    from transformer_jax.runs.folder import RunFolder
-    from transformer_jax.training.steps import planned_steps
-    from transformer_jax.update.optimizer import make_schedule
-
-    experiment = configuration.load(arguments.config, arguments.overrides)
-    has_place = arguments.workdir or experiment.data.directory
-    steps = planned_steps(
-        experiment, lambda: RunFolder(arguments.workdir or "").data(experiment) if has_place else None
-    )
-    if steps is None:
-        raise BadInput(
-            f"train.epochs = {experiment.train.epochs:g}: how many updates these are depends on the data, and none is "
-            "prepared here; give --workdir=RUN or --config.data.directory=DIR after transformer-jax prepare"
-        )
-    rate = make_schedule(experiment.optimizer, experiment.model.base_d_model, steps)
-    plots.save(plots.schedule(rate, steps, f"Learning rate, {experiment.optimizer.schedule}"), arguments.output)
     return arguments.output
 
 

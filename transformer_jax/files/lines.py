@@ -1,4 +1,4 @@
-"""Lines of text from plain, gzip or zstd files, in blocks, with the faults of each line."""
+"""Lines of text from plain or gzip files, in blocks, with the faults of each line."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ import zlib
 from collections.abc import Iterator, Sequence
 
 from transformer_jax.errors import BadInput, visible
-from transformer_jax.extras import require
 from transformer_jax.files.remote import name_of
 
 READ_BYTES = 1 << 18
-# Read at once of a compressed file: zstd expands at most 32,768 times, to 128 MiB.
-COMPRESSED_BYTES = 1 << 12
 LONGEST_LINE_BYTES = 1 << 26
 MOST_LISTED = 5
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -112,32 +109,8 @@ def _content(path: str) -> Iterator[bytes]:
     """The bytes of a file, a piece at a time."""
     require_file(path)
     try:
-        if path.endswith(".zst"):
-            yield from _decompressed_zstd(path)
-            return
         with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
             while piece := file.read(READ_BYTES):
                 yield piece
     except (OSError, EOFError, zlib.error) as error:  # OSError is also what gzip raises for a file that is not one
         raise BadInput(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _decompressed_zstd(path: str) -> Iterator[bytes]:
-    """The content of one or several zstd frames. zstandard's own reader does not notice that a frame was cut off."""
-    require(path, "data")
-    import zstandard
-
-    stream = None
-    with open(path, "rb") as file:
-        while piece := file.read(COMPRESSED_BYTES):
-            while piece:
-                stream = stream or zstandard.ZstdDecompressor().decompressobj()
-                try:
-                    content = stream.decompress(piece)
-                except zstandard.ZstdError as error:
-                    raise OSError(str(error)) from None
-                yield from (content[begin : begin + READ_BYTES] for begin in range(0, len(content), READ_BYTES))
-                piece = stream.unused_data if stream.eof else b""
-                stream = None if stream.eof else stream
-    if stream is not None:
-        raise EOFError("ends in the middle of its zstd data")

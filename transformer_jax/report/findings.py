@@ -17,7 +17,6 @@ from transformer_jax.report.statistics import (
     bleu_scores,
     contrasts,
     log_perplexity_scores,
-    not_worse_than_the_best,
     share_scores,
 )
 
@@ -55,7 +54,6 @@ class Compared(NamedTuple):
     metric: Metric
     scores: SeedScores
     families: Mapping[str, Mapping[str, Difference]]  # by key and contrast; of perplexities, those of the logarithms
-    leading: Collection[str]  # variants that are not significantly worse than the best; empty where none is worse
     role: str  # primary or secondary, where the sweep has a primary metric
     margin: float | None  # differences that are smaller do not matter; of perplexities, their ratio less 1
 
@@ -215,15 +213,13 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
     is_one_unit = all(np.array_equal(run.tokens_N, first.tokens_N) for same in comparable.values() for run in same)
     scores["word_perplexity"] = {name: [_per_word(run) for run in same] for name, same in runs.items()}
     # Whether exact match says anything.
-    with_matches = {name: same for name, same in comparable.items() if all(run.right_N.size for run in same)}
-    tells = any(run.groups or run.right_N.any() for same in with_matches.values() for run in same)
+    tells = any(run.groups or run.right_N.any() for same in comparable.values() for run in same)
     if sweep.primary != EXACT_MATCH.key and not tells:
         metrics.remove(EXACT_MATCH)
     by_metric = {}
     for metric in metrics:
         shown: SeedScores = {
-            name: [score for run in same if (score := metric.of(run)) is not None]
-            for name, same in (with_matches if metric is EXACT_MATCH else runs).items()
+            name: [score for run in same if (score := metric.of(run)) is not None] for name, same in runs.items()
         }
         scores[metric.key] = shown
         whole = {name: same for name, same in comparable.items() if all(metric.of(run) is not None for run in same)}
@@ -279,18 +275,14 @@ def _compared(
     groups = [group.tolist() for group in np.split(np.arange(len(runs)), ends[:-1])]
     scored, margin = _scores(metric, runs), sweep.margin.get(metric.key)
     if scored.sentences < 2 or not (metric.by_sentence or max(map(len, groups)) > 1):
-        return Compared(metric, scores, {}, (), role, None)
+        return Compared(metric, scores, {}, role, None)
     limit = None if margin is None else metric.largest_within(margin)
     differences = {}
     for family in families:
         known = {name: weights for name, weights in family.contrasts.items() if set(weights) <= set(names)}
         weights_PG = [[weights.get(name, 0.0) for name in names] for weights in known.values()]
         differences[family.key] = dict(zip(known, contrasts(scored, groups, weights_PG, limit), strict=True))
-    repeats = {variant.name for variant in sweep.variants if variant.same_as}
-    candidates = [number for number, name in enumerate(names) if name not in repeats]
-    best = not_worse_than_the_best(scored, [groups[number] for number in candidates], metric.sign)
-    leading = [names[candidates[number]] for number in best] if len(best) < len(candidates) else []
-    return Compared(metric, scores, differences, leading, role, margin)
+    return Compared(metric, scores, differences, role, margin)
 
 
 def _scores(metric: Metric, runs: Sequence[Measured]) -> Scores:

@@ -79,10 +79,6 @@ class Metric(NamedTuple):
         return math.log(score / baseline) if self is PERPLEXITY else score - baseline
 
 
-def _share_of_exact(run: Measured) -> float | None:
-    return 100 * float(run.right_N.mean()) if run.right_N.size else None
-
-
 def _of_test_sets(key: str, title: str, name: str, sign: int = 1, **display: Any) -> Metric:
     """A metric of which only the score of the whole test set is known."""
     return Metric(key, title, name, sign, lambda run: run.others.get(key), by_sentence=False, **display)
@@ -90,7 +86,9 @@ def _of_test_sets(key: str, title: str, name: str, sign: int = 1, **display: Any
 
 BLEU = Metric("bleu", "BLEU", "BLEU", 1, lambda run: run.bleu)
 PERPLEXITY = Metric("perplexity", "PPL", "Perplexity", -1, lambda run: run.perplexity)
-EXACT_MATCH = Metric("exact_match", "exact", "Exact match", 1, _share_of_exact, "+.1f", "points of exact match")
+EXACT_MATCH = Metric(
+    "exact_match", "exact", "Exact match", 1, lambda run: run.exact_match, "+.1f", "points of exact match"
+)
 METRICS = (BLEU, PERPLEXITY, EXACT_MATCH)  # the last only where any translation is right, or examples have labels
 # Compared only where it is the primary metric or has a margin, because it says nearly what BLEU says.
 OPTIONAL = (
@@ -104,7 +102,7 @@ def metrics_of(sweep: SweepResult) -> list[Metric]:
 
     A custom metric is better the higher it is, unless train.best_metric names it and train.best_is says otherwise.
     """
-    names = {name for run in sweep.all_runs for measured in run.measured.values() for name in measured.others}
+    names = {name for run in sweep.runs for measured in run.measured.values() for name in measured.others}
     metrics = [*METRICS, *(metric for metric in OPTIONAL if metric.key in {sweep.primary, *sweep.margin})]
     for name in sorted(names - {metric.key for metric in OPTIONAL}):
         is_lowest = (sweep.options.get("train.best_metric"), sweep.options.get("train.best_is")) == (name, "lowest")

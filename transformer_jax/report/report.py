@@ -86,11 +86,11 @@ def report_of(sweep: SweepResult) -> Report:
         sweep=sweep,
         state=state_sentence(sweep),
         mixtures=code_mixtures(sweep),
-        unfinished=unfinished(sweep.all_runs),
+        unfinished=unfinished(sweep.runs),
         problems=[*sweep.problems, *problems],
         tests=[_test_report(sweep, test) for test in findings],
         exact_match=[sections.exact_match(sweep, test) for test in findings if EXACT_MATCH.key in test.by_metric],
-        learning_rates=sections.learning_rates(sweep, findings[0]),
+        learning_rates=sections.learning_rates(sweep),
         scatter=figures.score_against_compute(sweep, findings[0]),
         curves=figures.learning_curves(sweep),
         analyses=analyses,
@@ -116,7 +116,7 @@ def _test_report(sweep: SweepResult, test: TestFindings) -> TestReport:
 
 def state_sentence(sweep: SweepResult) -> str:
     """How many of the sweep's runs are finished."""
-    counts = collections.Counter("not evaluated" if run.unevaluated else run.state for run in sweep.all_runs)
+    counts = collections.Counter("not evaluated" if run.unevaluated else run.state for run in sweep.runs)
     if counts["finished"] == counts.total():
         return f"All {counts.total()} runs are finished."
     parts = [f"{counts[state]} {STATE_NAMES.get(state, state)}" for state in STATES if counts[state]]
@@ -154,7 +154,7 @@ def code_mixtures(sweep: SweepResult) -> list[str]:
     """A warning if the runs were not all made by the same code, else empty."""
     names: dict[str, dict[str, list[str]]] = {}  # what it is -> its version or digest -> names of runs
     notes: list[str] = []
-    for run in (run for run in sweep.all_runs if run.finished):
+    for run in (run for run in sweep.runs if run.finished):
         trained, evaluated = run.versions, run.result.get("versions", {})
         both = [name for name in IDENTIFYING if name in trained and name in evaluated]
         changed = [f"{n}: {trained[n]}, evaluated: {evaluated[n]}" for n in both if str(trained[n]) != evaluated[n]]
@@ -219,8 +219,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "runs": [
             {"variant": run.variant, "seed": run.seed, "state": run.state, "reason": run.reason, "step": run.step}
             | ({"unevaluated": run.unevaluated} if run.unevaluated else {})
-            | ({"untuned": True} if run.is_untuned else {})
-            for run in sweep.all_runs
+            for run in sweep.runs
         ],
         "tests": [_test_json(test) for test in report.tests],
         "tuning": report.learning_rates.facts,

@@ -43,12 +43,16 @@ class Measured(NamedTuple):
     statistics_N10: np.ndarray
     log_probabilities_N: np.ndarray
     tokens_N: np.ndarray
-    right_N: np.ndarray  # 1 where a translation equals its reference; empty if that was not counted
+    right_N: np.ndarray  # 1 where a translation equals its reference
     groups: Mapping[str, Mapping[str, tuple[int, int]]]  # of examples: label -> value -> right and total
     clusters_N: np.ndarray | None = None  # of sentences that are not independent
     others: Mapping[str, float] = {}  # other metrics, of which only the score of the whole test set is known
     cut: int = 0  # translations that reached the maximum length
     unknown: int = 0  # tokens of the references that are <unk>
+
+    @property
+    def exact_match(self) -> float:
+        return 100 * float(self.right_N.mean())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,11 +72,10 @@ class RunResult:
     versions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     notes: Sequence[str] = ()  # that more than one version of its code was used
     unevaluated: Sequence[str] = ()  # test splits on which a finished run has no scores yet
-    is_untuned: bool = False  # at the variant's own learning rate, beside a run with the tuned one
 
     @property
     def name(self) -> str:
-        return f"{self.variant}, seed {self.seed}" + (", untuned" if self.is_untuned else "")
+        return f"{self.variant}, seed {self.seed}"
 
     @property
     def finished(self) -> bool:
@@ -93,7 +96,6 @@ class VariantResult(Variant):
     baseline: str  # what it is compared with; "" if it is not compared
     same_as: str  # the variant that it repeats as a control, or ""
     runs: Sequence[RunResult]
-    untuned: Sequence[RunResult] = ()  # at its own learning rate: the same runs if no other was better
 
     @property
     def finished(self) -> list[RunResult]:
@@ -143,11 +145,6 @@ class SweepResult(Sweep):
     def runs(self) -> list[RunResult]:
         return [run for variant in self.variants for run in variant.runs]
 
-    @property
-    def all_runs(self) -> list[RunResult]:
-        """Also those beside the compared ones, at the variants' own learning rates."""
-        return self.runs + [run for variant in self.variants for run in variant.untuned if run.is_untuned]
-
     def baseline_of(self, compared: Collection[str]) -> str:
         """The variants that these are compared with."""
         baselines = {variant.baseline for variant in self.variants if variant.baseline and variant.name in compared}
@@ -190,9 +187,8 @@ def load_sweep(folder: str | Path) -> SweepResult:
         for name, facts in _read(path / "tuned.json").items():
             if facts.get("factor") is not None:
                 losses = {str(factor): number(loss) for factor, loss in facts["losses"].items()}
-                seeds = facts.get("seeds") or [facts["seed"]]
-                lowest = float(facts.get("lowest", facts["factor"]))
-                tuned[name] = Tuned(float(facts["factor"]), lowest, losses, facts.get("cost", {}), seeds)
+                factors = float(facts["factor"]), float(facts["lowest"])
+                tuned[name] = Tuned(*factors, losses, facts["cost"], facts["seeds"])
     with parsing(path / LOOKS, problems):
         looks = [look["seeds"] for look in _read(path / LOOKS).get("looks", ())]
     with parsing(file):
@@ -201,12 +197,11 @@ def load_sweep(folder: str | Path) -> SweepResult:
         known = {
             "path": path,
             "vary": [source for source in SOURCES if source in definition["vary"]],
-            "primary": definition.get("primary") or "",
-            "margin": definition.get("margin") or {},
+            "primary": definition["primary"] or "",
             "tune": definition["tune"] or (),
-            "command": definition.get("command", ()),
+            "command": definition["command"],
             "options": flattened(definition["base"]),
-            "variants": [_variant(path, facts, definition, tuned, problems) for facts in definition["variants"]],
+            "variants": [_variant(path, facts, definition, problems) for facts in definition["variants"]],
             "tuned": tuned,
             "looks": looks,
             "problems": problems,
@@ -214,27 +209,12 @@ def load_sweep(folder: str | Path) -> SweepResult:
         return SweepResult(**{**fields(Sweep, definition), **known})
 
 
-def _variant(
-    path: Path,
-    facts: Mapping[str, Any],
-    definition: Mapping[str, Any],
-    tuned: Mapping[str, Tuned],
-    problems: list[str],
-) -> VariantResult:
-    name, folder = facts["name"], path / "runs" / facts["slug"]
-
-    def runs(prefix: str = "") -> list[RunResult]:
-        seeds, tests = definition["seeds"], definition["tests"]
-        return [_run(folder / f"{prefix}seed-{seed}", name, seed, tests, problems) for seed in seeds]
-
-    compared, untuned = runs(), []
-    if definition.get("untuned") and name in tuned:
-        untuned = compared
-        if tuned[name].factor != 1:
-            untuned = [dataclasses.replace(run, is_untuned=True) for run in runs("untuned-")]
-    baseline = facts.get("baseline") or definition["baseline"]
-    known = {"baseline": "" if baseline == name else baseline, "same_as": facts.get("same_as") or ""}
-    return VariantResult(**{**fields(Variant, facts), **known}, runs=compared, untuned=untuned)
+def _variant(path: Path, facts: Mapping[str, Any], definition: Mapping[str, Any], problems: list[str]) -> VariantResult:
+    name, folder, tests = facts["name"], path / "runs" / facts["slug"], definition["tests"]
+    baseline = facts["baseline"] or definition["baseline"]
+    known = {"baseline": "" if baseline == name else baseline, "same_as": facts["same_as"] or ""}
+    runs = [_run(folder / f"seed-{seed}", name, seed, tests, problems) for seed in definition["seeds"]]
+    return VariantResult(**{**fields(Variant, facts), **known}, runs=runs)
 
 
 def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: list[str]) -> RunResult:
@@ -282,7 +262,7 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
         if stray := difference(record, result["tests"][split]):
             raise BadInput(f"{file}: {stray}; the sweep's command evaluates that run again")
         sentences, measures, perplexity = record["sentences"], record["measures"], record["perplexity"]
-        groups = record["exact_match"].get("groups", {}) if "exact_match" in sentences else {}
+        groups = record["exact_match"].get("groups", {})
         measured = Measured(
             test_set=without_folders(str(record["test_set"])),
             digest=str(record["test_set_sha256"]),
@@ -293,7 +273,7 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
             statistics_N10=np.array(sentences["bleu_statistics"], np.float64),
             log_probabilities_N=np.array(sentences["log_probabilities"], np.float64),
             tokens_N=np.array(sentences["tokens"], np.float64),
-            right_N=np.array(sentences.get("exact_match", ()), np.float64),
+            right_N=np.array(sentences["exact_match"], np.float64),
             groups={
                 label: {value: (int(found["right"]), int(found["total"])) for value, found in by_value.items()}
                 for label, by_value in groups.items()
@@ -303,8 +283,8 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
             cut=int(record.get("cut_translations", 0)),
             unknown=int(record.get("unknown_tokens", 0)),
         )
-        lists = [measured.log_probabilities_N, measured.tokens_N, measured.statistics_N10[:, 0]]
-        lists += [array for array in (measured.clusters_N, measured.right_N) if array is not None and array.size]
+        lists = [measured.log_probabilities_N, measured.tokens_N, measured.statistics_N10[:, 0], measured.right_N]
+        lists += [] if measured.clusters_N is None else [measured.clusters_N]
         counts_N = np.concatenate([measured.statistics_N10.ravel(), measured.tokens_N, [measured.words]])
         scores = [measured.bleu, measured.perplexity, *measured.others.values(), *measured.log_probabilities_N]
         is_possible = counts_N.min() >= 0 and counts_N.max() < MOST_NGRAMS and np.isfinite(scores).all()

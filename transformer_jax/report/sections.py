@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.report.figures import Curve, Curves
-from transformer_jax.report.findings import TestFindings, find
+from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.metrics import EXACT_MATCH
 from transformer_jax.report.results import Measured, SweepResult, Tuned, number, parsing
-from transformer_jax.report.table import UNVERIFIED, Cell, Column, Row, Table, difference_cell, score_cell
-from transformer_jax.report.text import words
+from transformer_jax.report.table import UNVERIFIED, Cell, Column, Row, Table, score_cell
 from transformer_jax.runs.metrics import count_text, duration
 
 # More lengths are joined into ranges, at most this many on each side of the longest training target.
@@ -130,23 +129,17 @@ def _counts(run: Measured, ranges: Mapping[str, np.ndarray]) -> Counts:
     return {name: (int(run.right_N[in_N].sum()), int(in_N.sum())) for name, in_N in ranges.items()}
 
 
-def learning_rates(sweep: SweepResult, tuned: TestFindings) -> Section:
-    """The losses of every rate that was tried, what that took, and the scores tuned and untuned side by side."""
-    untuned = _untuned(sweep)
+def learning_rates(sweep: SweepResult) -> Section:
+    """The losses of every rate that was tried, and what that took."""
     spent = {
         name: sum(variant.cost.get(name, 0) for variant in sweep.tuned.values())
         for name in ("runs", "updates", "train_seconds", "training_flops")
     }
     variants = {name: dataclasses.asdict(variant) for name, variant in sweep.tuned.items()}
     facts: dict[str, Any] = {"factors": sweep.tune, "variants": variants, "cost": spent}
-    if untuned is not None:
-        facts["untuned"] = {
-            key: {"scores": compared.scores, "differences": compared.to_json()}
-            for key, compared in untuned.by_metric.items()
-        }
     if not sweep.tuned:
         return Section(facts=facts)
-    runs = [run for run in sweep.all_runs if run.finished]
+    runs = [run for run in sweep.runs if run.finished]
     numbers = ("steps", "train_seconds", "training_flops")
     of_runs = (len(runs), *(sum(run.number(name) or 0 for run in runs) for name in numbers))
     costs = [
@@ -154,34 +147,17 @@ def learning_rates(sweep: SweepResult, tuned: TestFindings) -> Section:
         for count, updates, seconds, flops in (spent.values(), of_runs)
         if count
     ]
-    note = " ".join(words("tuning_note", sweep, untuned, costs))
-    return Section(text=note, tables=[_rates_table(sweep, tuned, untuned)], facts=facts)
+    note = f"Tuning took {costs[0]}; the compared runs took {costs[1]}." if len(costs) == 2 else ""
+    return Section(text=note, tables=[_rates_table(sweep)], facts=facts)
 
 
-def _untuned(sweep: SweepResult) -> TestFindings | None:
-    """The findings on the main test set at the variants' own rates; None unless all have finished runs there."""
-    if not sweep.tuned or not all(any(run.finished for run in variant.untuned) for variant in sweep.variants):
-        return None
-    variants = [dataclasses.replace(variant, runs=variant.untuned) for variant in sweep.variants]
-    return find(dataclasses.replace(sweep, variants=variants, tests=sweep.tests[:1]))[0]
-
-
-def _rates_table(sweep: SweepResult, tuned: TestFindings, untuned: TestFindings | None) -> Table:
+def _rates_table(sweep: SweepResult) -> Table:
     names = [variant.name for variant in sweep.variants if variant.name in sweep.tuned]
     factors = [sweep.tuned[name].factor for name in names]
     columns = [Column("rate x", [Cell(f"{factor:g}", factor) for factor in factors])]
     for factor in sweep.tune:
         cells = [_loss(sweep.tuned[name], f"{factor:g}") for name in names]
         columns.append(Column(f"validation loss x {factor:g}", cells))
-    for key, compared in tuned.by_metric.items() if untuned is not None else ():
-        metric, differences = compared.metric, []
-        for title, findings in (("tuned", tuned), ("own rate", untuned)):
-            if findings is not None and (found := findings.by_metric.get(key)):
-                scores = [score_cell(found.scores.get(name, ()), name in found.leading) for name in names]
-                columns.append(Column(f"{metric.title} {title}", scores, kind="scores"))
-                cells = [difference_cell(metric, found.differences.get(name)) for name in names]
-                differences.append(Column(f"Δ {metric.title} {title}", cells, kind="differences"))
-        columns += differences
     return Table([Row(name) for name in names], columns)
 
 

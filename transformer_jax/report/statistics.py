@@ -236,22 +236,6 @@ def _welch_p(scores: Scores, groups: Sequence[Sequence[int]], weights_PG: np.nda
     return found
 
 
-def not_worse_than_the_best(scores: Scores, groups: Sequence[Sequence[int]], sign: int) -> list[int]:
-    """The groups whose mean is not significantly worse than the best one; of `sign` 1 if more is better, else -1.
-
-    Multiple comparisons with the best (Hsu 1984): the truly best group is among them with the stated confidence.
-    """
-    means = [sign * float(scores.values_R[list(group)].mean()) for group in groups]
-    best = int(np.argmax(means))
-    others = [number for number in range(len(groups)) if number != best]
-    if not others:
-        return [best]
-    weights_PG = pair_weights([(number, best) for number in others], len(groups))
-    found = _estimates(scores, groups, weights_PG, _spread(scores, groups))
-    worse = found.p_values_P * len(others) < 1 - CONFIDENCE
-    return sorted([best, *(number for number, is_worse in zip(others, worse, strict=True) if not is_worse)])
-
-
 def _minimum_detectable(
     sizes_G: np.ndarray, weights_PG: np.ndarray, found: Estimates, has_spread: bool
 ) -> list[float | None]:

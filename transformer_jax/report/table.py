@@ -19,7 +19,7 @@ class Cell(NamedTuple):
     text: str = ""
     value: float | str | None = None  # what rows are sorted by
     detail: str = ""  # an interval, for example
-    mark: str = ""  # "better" or "worse": a significant difference; "best": a mean to point out
+    mark: str = ""  # "better" or "worse": a significant difference
 
 
 class Column(NamedTuple):
@@ -195,7 +195,7 @@ def main_table(sweep: SweepResult, findings: TestFindings, rows: Sequence[Mappin
 
 def runs_table(sweep: SweepResult) -> Table:
     """Every run, in whatever state."""
-    runs = sweep.all_runs
+    runs = sweep.runs
     numbers = [{quantity.key: run.number(quantity.key) for quantity in QUANTITIES} for run in runs]
     columns = [Column("state", [Cell(STATE_NAMES.get(run.state, run.state), run.state) for run in runs], kind="left")]
     columns += quantity_columns(numbers, "scores", "cost")
@@ -224,13 +224,13 @@ def difference_cell(metric: Metric, found: Difference | None) -> Cell:
     return Cell(metric.change(found.value), found.value, metric.interval(found), metric.mark(found))
 
 
-def score_cell(seeds: Sequence[float], is_leading: bool = False) -> Cell:
+def score_cell(seeds: Sequence[float]) -> Cell:
     """The mean over seeds, with the standard deviation."""
     if not seeds:
         return Cell()
     mean, spread = float(np.mean(seeds)), deviation(seeds)
     form = ".3f" if mean < 10 else ".2f" if mean < 1e5 else ".1e"
-    return Cell(f"{mean:{form}}", mean, "" if spread is None else f"± {spread:{form}}", "best" if is_leading else "")
+    return Cell(f"{mean:{form}}", mean, "" if spread is None else f"± {spread:{form}}")
 
 
 def _columns_of(compared: Compared, findings: TestFindings, rows: Sequence[Mapping[str, Any]]) -> list[Column]:
@@ -245,10 +245,8 @@ def _columns_of(compared: Compared, findings: TestFindings, rows: Sequence[Mappi
         titles["word_perplexity"] = "PPL/word"
     columns = []
     for key, title in titles.items():
-        is_compared = key == [*titles][-1]
-        scores = [(name, findings.scores[key].get(name, ())) for name in names]
-        cells = [score_cell(seeds, is_compared and name in compared.leading) for name, seeds in scores]
-        columns.append(Column(title + role, cells, key, "scores", "always" * is_compared))
+        cells = [score_cell(findings.scores[key].get(name, ())) for name in names]
+        columns.append(Column(title + role, cells, key, "scores", "always" * (key == [*titles][-1])))
     if compared.differences:
         columns += _difference_columns(compared, [compared.differences.get(name) for name in names])
     return columns

@@ -7,7 +7,6 @@ RUN/code/DIGEST/mine.py   a copy of a custom file, with the Python files that it
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import os
 from collections.abc import Iterable, Mapping
@@ -50,7 +49,7 @@ class CodeSnapshots:
     def versions(self) -> list[tuple[int, Code]]:
         """The code from each step on, oldest first; none if no custom code was recorded."""
         stored = read_record(self.record)["versions"] if self.record.is_file() else []
-        return [(item["step"], {key: self._read(key, code) for key, code in item["code"].items()}) for item in stored]
+        return [(item["step"], {key: self._read(code) for key, code in item["code"].items()}) for item in stored]
 
     def latest(self) -> Code:
         versions = self.versions()
@@ -99,31 +98,19 @@ class CodeSnapshots:
                 if code is None or option.affects == "output" or source_digest(place) == code.source:
                     return place
             why = "has changed since the training" if existing else "is not there"
-            if copy := code and self._copy(code, address.rpartition(":")[2]):
-                tell(f"warning: {file_of(address)} {why}; {option.path} is the copy that the run has kept, {copy}")
-                return copy
+            if code is not None and (file := self.path / code.digest[:12] / code.main).is_file():
+                copy = f"{file}:{address.rpartition(':')[2]}"
+                if source_digest(copy) == code.source:
+                    tell(f"warning: {file_of(address)} {why}; {option.path} is the copy that the run has kept, {copy}")
+                    return copy
             if option.path.startswith("model.parts."):
                 raise BadInput(f"{config_file}: {option.path} = {address}: {why}, and RUN/code has no copy of it")
             return address
 
         return with_addresses(config, find)
 
-    def _copy(self, code: CustomCode, name: str) -> str | None:
-        """The address of the copy of this code; version 1.0.0 named its folders otherwise."""
-        for path in (self.path / code.digest[:12] / code.main, *sorted(self.path.glob(f"*/{code.main}"))):
-            if path.is_file() and source_digest(f"{path}:{name}") == code.source:
-                return f"{path}:{name}"
-        return None
-
-    def _read(self, key: str, stored: dict[str, Any]) -> CustomCode:
-        main = plain_name(stored["main"], self.record)
-        if "modules" not in stored:
-            return CustomCode(main, stored["source"], stored["files"])
-        # Version 1.0.0 recorded the digests of whole files.
-        for copy in self.path.glob(f"*/{main}"):
-            if hashlib.sha256(copy.read_bytes()).hexdigest() == stored["modules"][main]:
-                return CustomCode(main, source_digest(f"{copy}:{key.rpartition(':')[2]}"), stored["data"])
-        return CustomCode(main, "", stored["data"])
+    def _read(self, stored: dict[str, Any]) -> CustomCode:
+        return CustomCode(plain_name(stored["main"], self.record), stored["source"], stored["files"])
 
 
 def _key(option: str, address: str) -> str:

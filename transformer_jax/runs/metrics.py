@@ -129,11 +129,7 @@ class Criterion(NamedTuple):
     @classmethod
     def noted(cls, notes: Mapping[str, Any]) -> "Criterion":
         """The criterion in a checkpoint's notes."""
-        best = notes["best"]
-        measured, since = best["measured"], best.get("since", 0)
-        if isinstance(measured, dict):  # of version 1.0.0: a digest and a step for each metric
-            measured, since = measured.get(best["metric"], ("", 0))
-        return cls(best["metric"], best["best_is"], measured, since)
+        return cls(**notes["best"])
 
     def compares_with(self, other: "Criterion") -> bool:
         """Whether scores by the two criteria can be compared."""

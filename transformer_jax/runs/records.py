@@ -15,8 +15,6 @@ from transformer_jax.config import DecodeConfig
 
 # Options of decoding that affect the best translation.
 SEARCH = tuple(option.path for option in schema.options(DecodeConfig) if option.affects == "translation")
-# What an option is in records of earlier versions, which do not have it.
-DEFAULTS = {name: getattr(DecodeConfig(), name) for name in SEARCH}
 # Weights in a run's folder. All others are exported folders, of which many may have the same name.
 NAMED_WEIGHTS = ("latest", "best", "averaged")
 # The fields of a record and of a sweep's result.json that identify the scores.
@@ -60,7 +58,6 @@ def named(test_set: str, weights: str, weights_sha256: str, decode: DecodeConfig
 
 def difference(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """How a record differs from the wanted one; empty if it does not."""
-    record = {"bleu_tokenize": "13a", **record}  # records of version 1.0.0 have no other
     for key, words in DIFFERENCES.items():
         if key in wanted and record.get(key) != wanted[key]:
             return f"{words} ({str(record.get(key))[:12]})"
@@ -73,7 +70,7 @@ def difference(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
 
 def search_difference(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """How a record's search differs from the wanted one: beam = 2, not 4."""
-    found = {**DEFAULTS, **record.get("decode", {})}
+    found = record.get("decode", {})
     return ", ".join(
         f"{name} = {found.get(name)}, not {value}" for name, value in wanted.items() if found.get(name) != value
     )

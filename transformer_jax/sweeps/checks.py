@@ -105,8 +105,6 @@ def _sweep_problems(sweep: Sweep) -> list[str]:
         problems += problems_of(extension.load_function, f"analyses[{name!r}]", address, ("run", "config", "tests"))
     if sweep.vary is not None and (not _is_list(sweep.vary) or not set(sweep.vary) <= set(SOURCES)):
         problems.append(f"vary = {sweep.vary!r}: must be a list of at least one of {', '.join(SOURCES)}")
-    if sweep.untuned and not sweep.tune:
-        problems.append(f"untuned = True and tune = {sweep.tune!r}: no variant has a tuned rate; give tune")
     if sweep.tune and not _are_factors(sweep.tune):
         problems.append(f"tune = {sweep.tune!r}: must be two or more different factors, as in (0.5, 1, 2)")
     if sweep.weights not in NAMED_WEIGHTS:

@@ -70,7 +70,6 @@ class Sweep:
     - `notes`: limitations that the report must state.
     - `analyses`: "path/to/file.py:function" by name; each is called with a trained run (docs/extending.md).
     - `tune`: factors of the learning rate that are tried for each variant: (0.5, 1, 2).
-    - `untuned`: whether variants with a tuned rate are also trained at their own, for comparison.
     - `vary`: what differs between seeds: "initialization" (and dropout), "order" (of the training pairs); None is both.
     - `primary`: the metric that answers the question, on the first of `tests`: "bleu", "perplexity", "exact_match",
       "chrf", "paper_bleu", or the name of one in decode.metrics.
@@ -91,7 +90,6 @@ class Sweep:
     notes: Sequence[str] = ()
     analyses: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tune: Sequence[float] | None = None
-    untuned: bool = False
     vary: Sequence[str] | None = None
     primary: str | None = None
     contrasts: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)

@@ -3,7 +3,6 @@
 SWEEP/sweep.json                  the definition: base, variants, seeds
 SWEEP/data/KEY/                   prepared data, shared by all runs that need the same
 SWEEP/runs/SLUG/seed-N/           a run (sweeps/run.py)
-SWEEP/runs/SLUG/untuned-seed-N/   the same without the tuned learning rate, if the sweep has both
 SWEEP/runs/SLUG/tuning-FACTOR/    a run that tunes the learning rate; tuning-FACTOR-again with another seed
 SWEEP/runs/SLUG/rate-FACTOR-seed-N/   a run at a rate that was chosen before more factors were tried
 SWEEP/tuned.json                  the learning rate chosen for each variant, what was tried and what it cost
@@ -99,7 +98,6 @@ class SweepFolder:
             seeds=tuple(dict.fromkeys([*stored.seeds, *definition.seeds])),
             began_together=stored.began_together,
             only=None if only is None or stored.only is None else tuple(dict.fromkeys([*stored.only, *only])),
-            cores=stored.cores,
         )
 
     def check_place(self) -> None:
@@ -141,7 +139,7 @@ class SweepFolder:
     def record_tuned(self, variant: Variant, facts: Mapping[str, Any]) -> None:
         """Records a choice. Runs at the rate that was chosen before are kept under another name."""
         tuned, runs = self.tuned(), self.path / "runs" / variant.slug
-        before, after = (run_prefix(chosen.get("factor", 1.0)) for chosen in (tuned.get(variant.name, {}), facts))
+        before, after = (f"rate-{of.get('factor', 1.0):g}-" for of in (tuned.get(variant.name, {}), facts))
         with explained(self.path):
             for run in runs.glob("seed-*") if before != after else ():
                 run.rename(run.with_name(before + run.name))
@@ -150,10 +148,8 @@ class SweepFolder:
                 run.rename(run.with_name(run.name.removeprefix(after)))
 
     def runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
-        """All runs that are compared; with a tuned learning rate, those at the variant's own rate follow if the sweep
-        asks for them."""
-        tuned, sweep = self.tuned() if definition.tune else {}, definition.sweep
-        compared, untuned = [], []
+        """All runs that are compared."""
+        tuned, sweep, runs = self.tuned() if definition.tune else {}, definition.sweep, []
         for seed, variant in itertools.product(definition.seeds, sweep.variants):
             if variants is not None and variant.name not in variants:
                 continue
@@ -167,11 +163,8 @@ class SweepFolder:
                 tuple(sweep.tests),
                 tuple(sweep.analyses),
             )
-            compared.append(run)
-            if sweep.untuned and factor != 1.0:
-                path, experiment = run.path.with_name(f"untuned-seed-{seed}"), definition.experiment(variant.name, seed)
-                untuned.append(dataclasses.replace(run, path=path, experiment=experiment, analyses=(), kind="untuned"))
-        return compared + untuned
+            runs.append(run)
+        return runs
 
     def tuning_runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
         """The runs that try learning rates, for variants whose rate is not chosen yet among all of them."""
@@ -196,11 +189,6 @@ class SweepFolder:
     def find(self, definition: ResolvedSweep, run_id: str) -> SweepRun:
         """The run with this id."""
         return {run.run_id: run for run in self.all_runs(definition)}[run_id]
-
-
-def run_prefix(factor: float) -> str:
-    """How the names of runs at a factor of the learning rate begin while another one is chosen."""
-    return "untuned-" if factor == 1.0 else f"rate-{factor:g}-"
 
 
 def data_key(experiment: ExperimentConfig) -> str:

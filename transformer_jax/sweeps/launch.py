@@ -64,15 +64,9 @@ def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions)
     if (looks := sweep.looks()) and (added := [seed for seed in definition.seeds if seed not in looks[0]["seeds"]]):
         seeds = ", ".join(map(str, added))
         tell(f"warning: seeds {seeds} are added after a report was made, which makes false alarms likelier")
-    cores = definition.cores
-    if options.slurm is None and (here := len(slots(options.jobs, cores)[0].cores)):  # none where there are GPUs
-        if cores is not None and here < cores:
-            tell(f"warning: the sweep's runs had {cores} CPU cores each, here are {here}: the last digits will differ")
-        cores = cores or here
     definition = dataclasses.replace(
         definition,
         together=options.together is not None,
-        cores=cores,
         code=definition.code_of(),
         accept_changed_code=options.accept_changed_code,
     )
@@ -171,7 +165,7 @@ class Launcher:
         if options.slurm is not None:
             pool: LocalPool | SlurmPool = SlurmPool(self.sweep, options.slurm, progress)
         else:
-            pool = LocalPool(self.sweep, slots(options.jobs, self.definition.cores))
+            pool = LocalPool(self.sweep, slots(options.jobs))
         jobs = in_order(grouped(missing, options.together), self.definition)
         run_jobs(pool, jobs, progress, self.signals, options.retries, options.fail_fast)
         statuses = progress.statuses()
@@ -237,7 +231,6 @@ def best_rate(runs: Sequence[SweepRun]) -> dict[str, Any] | None:
         "lowest": lowest,
         "losses": {f"{factor:g}": means.get(factor) for factor in losses},
         "by_seed": {f"{at:g}": [x if math.isfinite(x) else None for x in of_seeds] for at, of_seeds in losses.items()},
-        "seed": seeds[0],
         "seeds": seeds,
         "cost": {
             "runs": len(runs),  # of those that diverged only their number is known
@@ -264,8 +257,8 @@ def in_order(jobs: Sequence[Job], definition: ResolvedSweep) -> list[Job]:
     baselines = {variant.baseline or definition.sweep.baseline for variant in definition.sweep.variants}
     seeds = [*TUNING_SEEDS, *definition.seeds]
 
-    def place(job: Job) -> tuple[bool, int, bool, float]:
-        first = min((run.kind == "untuned", seeds.index(run.seed), run.variant not in baselines) for run in job)
+    def place(job: Job) -> tuple[int, bool, float]:
+        first = min((seeds.index(run.seed), run.variant not in baselines) for run in job)
         return *first, -sum(training_flops(run.experiment) for run in job)
 
     return sorted(jobs, key=place)

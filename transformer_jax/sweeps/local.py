@@ -82,12 +82,12 @@ class Slot(NamedTuple):
     environment: Mapping[str, str] = MappingProxyType({})
 
 
-def slots(jobs: int | None, cores_of_a_run: int | None = None) -> list[Slot]:
+def slots(jobs: int | None) -> list[Slot]:
     """The machine in `jobs` shares; by default one for each GPU or TPU chip, or a single one without them.
 
     GPUs are divided evenly; with more processes than GPUs, several share one, and its memory. A TPU chip belongs to one
-    process. On CPUs all processes get the same number of cores, on which the last digits of results depend:
-    `cores_of_a_run` if it is given, and they share cores if there are too few.
+    process. On CPUs all processes get the same number of cores, on which the last digits of results depend, and share
+    cores if there are too few.
     """
     if chips := tpu_chips():
         return _tpu_slots(chips, jobs or len(chips))
@@ -98,7 +98,7 @@ def slots(jobs: int | None, cores_of_a_run: int | None = None) -> list[Slot]:
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if not cores:
         return [Slot()] * jobs
-    each = min(cores_of_a_run or max(len(cores) // jobs, 1), len(cores))
+    each = max(len(cores) // jobs, 1)
     return [Slot(tuple(cores[(job * each + n) % len(cores)] for n in range(each))) for job in range(jobs)]
 
 

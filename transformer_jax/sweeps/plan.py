@@ -7,7 +7,6 @@ meant to be right within a factor of two.
 from __future__ import annotations
 
 import datetime
-import functools
 import statistics
 import textwrap
 import time
@@ -63,7 +62,7 @@ def plan(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str],
     experiments = {name: definition.experiments[name] for name in variants}
     data = {name: sweep.data(config) for name, config in experiments.items()}
     unprepared = [name for name, folder in data.items() if not (folder / MANIFEST).is_file()]
-    steps = {name: planned_steps(config, functools.partial(data.get, name)) for name, config in experiments.items()}
+    steps = {name: planned_steps(config, data[name]) for name, config in experiments.items()}
     statuses = [status_of(run) for run in sweep.all_runs(definition, variants)]
     unfinished = [status for status in statuses if status.state not in ("finished", "diverged")]
     known = [(run, seconds_taken(run)) for run in sweep.all_runs(definition) if run.is_finished()]
@@ -89,7 +88,7 @@ def plan(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str],
         facts = f"{parameters(config.model):,}", count_text(flops), str(programs), rate
         rows.append((name, changes(definition.variant(name)), *facts, duration(next_run.get(name, 0.0))))
     seeds, tune = ", ".join(map(str, definition.seeds)), definition.tune or ()
-    processes = len(slots(jobs, definition.cores))
+    processes = len(slots(jobs))
     how = f"with {processes} processes at a time" if processes > 1 else "one after the other"
     by = f"{len(finished)} finished runs" if finished else "one update of each variant, timed now"
     lines = [

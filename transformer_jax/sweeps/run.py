@@ -28,7 +28,7 @@ LOCK = ".worker.lock"
 
 @dataclasses.dataclass(frozen=True)
 class SweepRun:
-    """One run of a sweep: a variant with a seed, as it is compared, without its tuned rate, or to tune that."""
+    """One run of a sweep: a variant with a seed, as it is compared, or to tune its learning rate."""
 
     path: Path
     variant: str
@@ -37,14 +37,14 @@ class SweepRun:
     primary: str  # the metric by which its status is shown
     tests: tuple[str, ...] = ()
     analyses: tuple[str, ...] = ()
-    kind: Literal["compared", "untuned", "tuning"] = "compared"
+    kind: Literal["compared", "tuning"] = "compared"
     factor: float | None = None  # of the learning rate, in a run that tunes it
 
     @property
     def name(self) -> str:
         if self.factor is not None:
             return f"{self.variant}, rate x {self.factor:g}, seed {self.seed}"
-        return f"{self.variant}, seed {self.seed}" + (", untuned" if self.kind == "untuned" else "")
+        return f"{self.variant}, seed {self.seed}"
 
     @property
     def run_id(self) -> str:

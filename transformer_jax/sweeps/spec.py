@@ -47,7 +47,6 @@ class ResolvedSweep:
     only: tuple[str, ...] | None = None  # patterns of the variants that were run; None is all
     began_together: bool = False  # started with --together, so that all seeds have one data order
     together: bool = False  # whether runs of one shape train in one program
-    cores: int | None = None  # CPU cores of each run, which its last digits depend on; None is unknown
     code: Mapping[str, str] = dataclasses.field(default_factory=dict)  # a digest for each reference to custom code
     accept_changed_code: bool = False  # whether runs of another version of that code count as runs of this sweep
 
@@ -142,8 +141,8 @@ def load(
     sweep, scale = parse(path, scale)
     if seeds is not None:
         sweep = dataclasses.replace(sweep, seeds=seeds)
-    if tune is not None:  # --tune=none leaves nothing that could be untuned
-        sweep = dataclasses.replace(sweep, tune=tune, untuned=sweep.untuned and bool(tune))
+    if tune is not None:
+        sweep = dataclasses.replace(sweep, tune=tune)
     validate(sweep, path, overrides)
     return resolve(sweep, path, scale, overrides)
 

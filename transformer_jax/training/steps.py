@@ -57,13 +57,13 @@ def last_step(train: TrainConfig, steps_per_epoch: int) -> int:
     return train.steps if train.epochs is None else min(train.steps, math.ceil(train.epochs * steps_per_epoch))
 
 
-def planned_steps(config: ExperimentConfig, data: Callable[[], Path | None]) -> int | None:
+def planned_steps(config: ExperimentConfig, data: Path) -> int | None:
     """The number of steps of a run that has not started; None if `train.epochs` needs data that is not prepared."""
     if config.train.epochs is None:
         return config.train.steps
-    if (directory := data()) is None or not (directory / MANIFEST).is_file():
+    if not (data / MANIFEST).is_file():
         return None
-    batches = training_batches(config.data, Prepared.open(directory).pairs("train"))
+    batches = training_batches(config.data, Prepared.open(data).pairs("train"))
     return last_step(config.train, batches.steps_per_epoch)
 
 

@@ -444,8 +444,7 @@ class Recorder:
                 f"{self.folder.path}: its prepared data has changed since the checkpoint of step {step}; "
                 "put the old data back, or use another --workdir"
             )
-        self.logged_tokens = notes.get("memory", notes)["target_tokens"]  # "memory" of version 1.0.0
-        self.diverged = notes.get("diverged", "")
+        self.logged_tokens, self.diverged = notes["target_tokens"], notes["diverged"]
         before = Criterion.noted(notes)
         if not self.criterion.compares_with(before):
             self.tell(f"best is the {self.criterion} now, it was the {before}: the best starts anew")

@@ -219,5 +219,5 @@ def columns_of(line: str, names: str) -> Any:
 
 
 def _kind(path: str) -> str:
-    name = path.removesuffix(".gz").removesuffix(".zst")
+    name = path.removesuffix(".gz")
     return {"tsv": "tsv", "jsonl": "jsonl", "json": "jsonl"}.get(name.rpartition(".")[2], "lines")

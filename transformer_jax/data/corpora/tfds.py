@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-import struct
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from transformer_jax.config import NAMED, TASKS, DataConfig
@@ -19,7 +16,7 @@ SPLIT_NAMES = {"train": ("train",), "valid": ("validation", "valid", "dev"), "te
 
 
 class TfdsCorpus(Corpus):
-    """A prepared TFDS data set in either direction; array_record is read by index, tfrecord in sequence."""
+    """A prepared TFDS data set in either direction, in the format array_record."""
 
     def __init__(self, config: DataConfig):
         self._name = config.corpus
@@ -46,18 +43,14 @@ class TfdsCorpus(Corpus):
         }
 
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:
-        info = self._info(split)
-        is_tfrecord = self._builder.info.file_format.value == "tfrecord"
-        examples = self._tfrecord_examples(info, size) if is_tfrecord else self._indexed_examples(info, size)
-        seen = 0
-        for batch in examples:
-            yield Chunk.of(map(self._pair, batch), f"{self._name}/{self._names[split]}", seen)
-            seen += len(batch)
-        if seen != info.num_examples:
-            raise BadInput(
-                f"data.corpus = {self._name!r}: {split} has {seen:,} examples on disk, but {info.num_examples:,} "
-                "according to its metadata; it was not copied completely"
-            )
+        name, count = self._names[split], self._info(split).num_examples
+        try:
+            examples = self._builder.as_data_source(name)
+            for start in range(0, count, size):
+                batch = examples.__getitems__(range(start, min(start + size, count)))
+                yield Chunk.of(map(self._pair, batch), f"{self._name}/{name}", start)
+        except (RuntimeError, IndexError, OSError) as error:  # of a damaged file, or of another format
+            raise BadInput(f"{self._builder.data_path}: {name} cannot be read: {error}") from None
 
     def _info(self, split: str) -> Any:
         return self._builder.info.splits[self._names[split]]
@@ -85,19 +78,6 @@ class TfdsCorpus(Corpus):
         source, target = (example[name].decode(errors="surrogateescape") for name in (self._source, self._target))
         return source, target
 
-    def _indexed_examples(self, info: Any, size: int) -> Iterator[Sequence[dict[str, bytes]]]:
-        try:
-            examples = self._builder.as_data_source(info.name)
-            for start in range(0, len(examples), size):
-                yield examples.__getitems__(range(start, min(start + size, len(examples))))
-        except (RuntimeError, IndexError, OSError) as error:  # what array_record raises for a damaged file
-            raise BadInput(f"{self._builder.data_path}: {info.name} cannot be read: {error}") from None
-
-    def _tfrecord_examples(self, info: Any, size: int) -> Iterator[Sequence[dict[str, bytes]]]:
-        records = (record for path in info.filepaths for record in _tfrecords(Path(path)))
-        while batch := list(itertools.islice(records, size)):
-            yield list(map(self._builder.info.features.deserialize_example_np, batch))
-
 
 def _open(name: str, data_dir: str | None) -> Any:
     """TFDS's builder for a name, from its code or from the files in `data_dir`."""
@@ -119,13 +99,3 @@ def _open(name: str, data_dir: str | None) -> Any:
         place = f" in {data_dir}" if data_dir else ""
         raise BadInput(f"data.corpus = {name!r}: TFDS has no such data set{place}; {did_you_mean(name, known)}")
     return builder
-
-
-def _tfrecords(path: Path) -> Iterator[bytes]:
-    """The records of a tfrecord file: length, its checksum, content, its checksum, and so on."""
-    with open(path, "rb") as file:
-        while len(header := file.read(12)) == 12:
-            (length,) = struct.unpack("<Q", header[:8])
-            content = file.read(length + 4)
-            if len(content) == length + 4:  # else the file was cut off, which the number of examples shows
-                yield content[:-4]
