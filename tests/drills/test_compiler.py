@@ -21,7 +21,7 @@ from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes import compilation
 from transformer_jax.training.steps import CompiledSteps
-from transformer_jax.translation.translate import Rows, Translator, tail_of
+from transformer_jax.translation.translate import Rows, Translator, rows_sharding, tail_of
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
 
@@ -163,7 +163,7 @@ def test_searches(name, search, decode):
     rows = SENTENCES * BEAM // decode.beam
     params = CompiledSteps([config], [lambda count: 1e-3], mesh()).new_state().params
     limits, ids = np.full(rows, LONGEST, np.int32), np.arange(rows, dtype=np.int32)
-    given = jax.device_put(Rows(tokens(config.model, rows, LONGEST, 2), limits, ids), sharding.batch_sharding(mesh()))
+    given = jax.device_put(Rows(tokens(config.model, rows, LONGEST, 2), limits, ids), rows_sharding(mesh()))
     options = {"model": config.model, "decode": decode, "max_length": LONGEST, "tail": tail_of(rows, mesh())}
     searcher: Any = Translator(config, None, None, mesh())
     lowered = searcher._search.lower(params, given, **options, mesh=mesh())

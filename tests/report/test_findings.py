@@ -212,7 +212,12 @@ def test_a_custom_metric_may_be_primary(sweep, best_is, better):
     assert found.metric.mark(found.differences["A h=1"]) == better and found.role == "primary"
     assert found.differences["A h=1"].error == pytest.approx(0.01 / np.sqrt(2))
     assert "account for the choice of seeds only" in report.words and "length (primary)" in report.markdown
-    assert {row["metric"] for row in score_records(report.content.sweep)} == {"length", "bleu", "perplexity", "exact_match"}
+    assert {row["metric"] for row in score_records(report.content.sweep)} == {
+        "length",
+        "bleu",
+        "perplexity",
+        "exact_match",
+    }
 
 
 def test_seeds_that_were_added_after_a_report_are_named(sweep):

@@ -1,12 +1,9 @@
-"""The largest entries of wide rows, and log-probabilities, on one device and divided among several."""
-
-import functools
+"""The largest entries of wide rows, and log-probabilities."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec
 
 from transformer_jax.search.vocabulary import largest_entries, log_probabilities
 
@@ -27,25 +24,10 @@ def test_largest_entries_are_those_of_a_stable_sort(width, count):
     np.testing.assert_array_equal(found, np.take_along_axis(values, expected, axis=1))
 
 
-@pytest.mark.parametrize(("width", "count"), [(8, 3), (1000, 4), (2400, 4)])
-def test_a_divided_vocabulary_changes_nothing(width, count):
-    """Rows divided by hand and the vocabulary by the compiler, as in a search."""
-    mesh = jax.make_mesh((2, 4), ("rows", "vocabulary"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
-    values, tokens = rounded(width), np.random.default_rng(0).integers(0, width, (64, 3))
-    values[5] = -np.inf  # nothing is possible
-
-    def both(axis, values_RV, tokens_RC):
-        found, indices = largest_entries(values_RV, count, axis)
-        return found, indices, log_probabilities(values_RV, tokens_RC, axis)
-
-    rows = PartitionSpec("rows")
-    specs = {"mesh": mesh, "in_specs": (rows, rows), "out_specs": rows, "axis_names": {"rows"}, "check_vma": False}
-    divided = jax.jit(jax.shard_map(functools.partial(both, "vocabulary"), **specs))
-    ours, whole = divided(values, tokens), jax.jit(functools.partial(both, None))(values, tokens)
-    np.testing.assert_array_equal(ours[0], whole[0])
-    np.testing.assert_array_equal(ours[1], whole[1])
-    np.testing.assert_allclose(ours[2], whole[2], rtol=1e-5)
-    possible = np.delete(values, 5, axis=0)  # elsewhere in float64
-    expected = possible - np.log(np.exp(possible.astype(np.float64)).sum(axis=1, keepdims=True))
-    expected = np.clip(np.take_along_axis(expected, np.delete(tokens, 5, axis=0), axis=1), -1e9, 0)
-    np.testing.assert_allclose(np.delete(whole[2], 5, axis=0), expected, rtol=1e-5, atol=1e-5)
+def test_log_probabilities_are_those_of_the_whole_row():
+    values, tokens = rounded(1000), np.random.default_rng(0).integers(0, 1000, (64, 3))
+    expected = values - np.log(np.exp(values.astype(np.float64)).sum(axis=1, keepdims=True))
+    expected = np.clip(np.take_along_axis(expected, tokens, axis=1), -1e9, 0)
+    np.testing.assert_allclose(log_probabilities(values, tokens), expected, rtol=1e-5, atol=1e-5)
+    nothing = log_probabilities(np.full((1, 4), -np.inf, np.float32), np.array([[0, 4]]))
+    np.testing.assert_array_equal(nothing, [[-0.0, np.nan]])

@@ -64,7 +64,7 @@ def compile_for(
         packed = program == "train" and config.data.batching == "packing"
         tokens = (config.decode if program == "decode" else config.data).tokens_per_batch
         length = min(config.data.max_length if packed else LENGTH, tokens)
-        parts = sharding.batch_shards(mesh) * config.train.accumulate
+        parts = mesh.size if program == "decode" else sharding.batch_shards(mesh) * config.train.accumulate
         shape = Shape(-(-max(1, tokens // length) // parts) * parts, length, length)
     traced = (_search if program == "decode" else _step)(config, mesh, shape)
     compiled = traced.lower(lowering_platforms=target.platforms).compile(compiler_options=target.options)
@@ -85,7 +85,7 @@ def _step(config: ExperimentConfig, mesh: Mesh, shape: Shape) -> Any:
 
 
 def _search(config: ExperimentConfig, mesh: Mesh, shape: Shape) -> Any:
-    model, by_row, rows = build.with_loaded_modules(config.model), sharding.batch_sharding(mesh), shape.rows
+    model, by_row, rows = build.with_loaded_modules(config.model), translate.rows_sharding(mesh), shape.rows
     group = next(translate.groups_of(model, config.decode, mesh, [shape.source]))  # its room for both sides
     params = abstract_params(model)
     shardings = sharding.state_shardings({"params": params}, mesh, model, config.mesh.replicate)["params"]

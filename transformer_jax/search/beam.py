@@ -65,7 +65,7 @@ def beam_search(
         return beam, reorder(cache, parents_BK)
 
     beam = _first_beam(rules, beam_size, n_best)
-    beam = run_stages(beam, cache, rules.division.anywhere(is_live), advance, rules.stages, rules.tail)
+    beam = run_stages(beam, cache, is_live, advance, rules.stages, rules.tail)
     return beam.found.without_scores(beam.had_nan_B | jnp.any(jnp.isnan(penalties_T)))
 
 
@@ -97,7 +97,7 @@ def _extended(beam: Beam, logits_RV: Array, rules: SearchRules, penalties_T: Arr
 
     # 1. The best tokens after each target. No target can fill more than the K live places and one ending, and two of
     #    its best may be <pad> and <bos>. Where a token is forced, it is the only one.
-    tokens_RC = largest_entries(logits_RV, beam_size + SPECIAL_TOKENS, rules.division.vocabulary)[1]
+    tokens_RC = largest_entries(logits_RV, beam_size + SPECIAL_TOKENS)[1]
     per_beam = tokens_RC.shape[1]
     forced_B11 = beam.forced_BT[:, beam.position][:, None, None]
     is_free_B11 = forced_B11 < 0
@@ -106,7 +106,7 @@ def _extended(beam: Beam, logits_RV: Array, rules: SearchRules, penalties_T: Arr
     allowed_BKC = jnp.where(is_free_B11, rules.allows(tokens_BKC, forced_B11), is_first_C[None, None, :])
 
     # 2. Their log-probabilities. No order is defined with NaN: it counts as ruled out, and is reported.
-    gains_RC = log_probabilities(logits_RV, tokens_BKC.reshape(-1, per_beam), rules.division.vocabulary)
+    gains_RC = log_probabilities(logits_RV, tokens_BKC.reshape(-1, per_beam))
     gains_BKC = gains_RC.reshape(tokens_BKC.shape)
     is_nan_BKC = jnp.isnan(gains_BKC)
     has_nan_B = jnp.any(is_nan_BKC & (beam.log_probabilities_BK > -jnp.inf)[:, :, None], axis=(1, 2))

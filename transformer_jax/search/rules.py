@@ -65,30 +65,6 @@ class SearchResult(NamedTuple):
         )
 
 
-class Division(NamedTuple):
-    """The axes of a mesh that divide the vocabulary and the sentences of a search whose `step` sends messages.
-
-    It is inside a `jax.shard_map` over the axes of the sentences.
-    """
-
-    vocabulary: str | None = None
-    sentences: tuple[str, ...] = ()
-
-    def anywhere(self, is_live: Callable[[Any], Array]) -> Callable[[Any], Array]:
-        """`is_live`, true of all sentences as long as it is of one on any device: all run equally many steps."""
-        if not self.sentences:
-            return is_live
-
-        def is_live_anywhere(search: Any) -> Array:
-            is_live_B = is_live(search)
-            return jnp.full_like(is_live_B, lax.psum(jnp.sum(is_live_B), self.sentences) > 0)
-
-        return is_live_anywhere
-
-
-UNDIVIDED = Division()
-
-
 @dataclasses.dataclass(frozen=True)
 class SearchRules:
     """Which targets a search may return, and how it scores them. Lengths count generated tokens, `<eos>` included.
@@ -113,7 +89,6 @@ class SearchRules:
     prefix: ArrayLike | None = None  # [batch_size, less than max_length]
     stages: Sequence[Stage] = ()
     tail: int | None = None
-    division: Division = UNDIVIDED
 
     def __post_init__(self) -> None:
         shortest = np.asarray(self.min_length if is_known(self.min_length) else 0)

@@ -19,7 +19,7 @@ def greedy_search(step: Step, cache: Cache, rules: SearchRules) -> SearchResult:
     """Takes the most probable token at every position until it is `<eos>`; of equals, the lowest id."""
 
     def choose(logits_BV: Array, rollout: Rollout) -> Array:
-        best_BC = largest_entries(logits_BV, 1 + SPECIAL_TOKENS, rules.division.vocabulary)[1]
+        best_BC = largest_entries(logits_BV, 1 + SPECIAL_TOKENS)[1]
         first_allowed_B1 = jnp.argmax(rules.allows(best_BC, rollout.forced_B1), axis=1, keepdims=True)
         return jnp.take_along_axis(best_BC, first_allowed_B1, axis=1)[:, 0]
 
@@ -43,7 +43,7 @@ def sample_search(
     `temperature` and `top_p` are numbers or arrays with one for each sentence, and may be traced. A traced one that is
     out of range makes the score NaN.
     """
-    size, axis = rules.batch_size, rules.division.vocabulary
+    size = rules.batch_size
     heat: Any = temperature
     mass: Any = top_p
     is_valid = (heat > 0) & (heat < math.inf) & (mass > 0) & (mass <= 1)
@@ -71,7 +71,7 @@ def sample_search(
         keys_now_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, rollout.position)
         if is_whole:
             return jax.vmap(jax.random.categorical)(keys_now_B, logits_BV)
-        logits_BC, tokens_BC = largest_entries(logits_BV, top_k or logits_BV.shape[1], axis)
+        logits_BC, tokens_BC = largest_entries(logits_BV, top_k or logits_BV.shape[1])
         probabilities_BC = jax.nn.softmax(logits_BC, axis=1)
         mass_before_BC = jnp.cumsum(probabilities_BC, axis=1) - probabilities_BC
         nucleus_BC = jnp.where(mass_before_BC < mass_B[:, None], logits_BC, -jnp.inf)
@@ -124,7 +124,7 @@ def roll_out(
         logits_BV = rules.check_logits(logits_BV, rollout.last_B.size)
         ended_B, forced_B = rollout.ended_B, rollout.forced_B1[:, 0]
         chosen_B = jnp.where(forced_B < 0, choose(logits_BV, rollout).astype(jnp.int32), forced_B)
-        gained_B = log_probabilities(logits_BV, chosen_B[:, None], rules.division.vocabulary)[:, 0]
+        gained_B = log_probabilities(logits_BV, chosen_B[:, None])[:, 0]
         chosen_B = jnp.where(ended_B, rules.pad_id, chosen_B)
         appended = rollout._replace(
             position=rollout.position + 1,
@@ -135,8 +135,7 @@ def roll_out(
         )
         return appended, cache
 
-    is_live = rules.division.anywhere(lambda rollout: ~rollout.ended_B)
-    rollout = run_stages(rollout, cache, is_live, advance, rules.stages, rules.tail)
+    rollout = run_stages(rollout, cache, lambda rollout: ~rollout.ended_B, advance, rules.stages, rules.tail)
     lengths_B = jnp.argmax(rollout.tokens_BT == rules.eos_id, axis=1).astype(jnp.int32) + 1
     return SearchResult(
         rollout.tokens_BT[:, None, :],

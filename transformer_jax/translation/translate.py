@@ -19,11 +19,10 @@ from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.schema import with_values
 from transformer_jax.search.beam import beam_search
-from transformer_jax.search.rules import UNDIVIDED, Division, SearchResult, SearchRules, Step
+from transformer_jax.search.rules import SearchResult, SearchRules, Step
 from transformer_jax.search.sampling import sample_search
 from transformer_jax.search.stages import Stage
 from transformer_jax.translation.stepper import Stepper
-from transformer_jax.update.sharding import BATCH_AXES, batch_sharding, batch_shards
 
 # Replaces characters that a line of a file cannot contain by a space.
 NO_LINE = str.maketrans("\n\r\0", "   ")
@@ -141,7 +140,7 @@ class Translator:
                 rows.source_BS[row, :length] = sources[number].tokens
                 rows.limits_B[row], rows.ids_B[row] = min(limit, group.target), first_id + number
             # Every process has all rows; each device takes its share of them.
-            placed = jax.device_put(rows, batch_sharding(self._mesh))
+            placed = jax.device_put(rows, rows_sharding(self._mesh))
             options = {"mesh": self._mesh, "model": self._model, "decode": compiled_for, "max_length": group.target}
             found = self._search(params, placed, traced, **options, tail=tail_of(group.rows, self._mesh))
             found = jax.device_get(found)
@@ -186,7 +185,7 @@ def groups_of(
     order = np.argsort(-np.asarray(lengths if targets is None else targets), kind="stable")
     limit = position_limit(model)
     longest = min(filter(None, (decode.max_length, limit)), default=None)
-    begin, devices = 0, batch_shards(mesh)
+    begin, devices = 0, mesh.size
     while begin < len(order):
         if targets is None:
             source = rounded_up(lengths[order[begin]])
@@ -209,6 +208,11 @@ def rounded_up(length: int) -> int:
     return size
 
 
+def rows_sharding(mesh: Mesh) -> NamedSharding:
+    """The sentences of a batch divided among all devices."""
+    return NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+
+
 def compiled_search(model: ModelConfig, mesh: Mesh) -> Any:
     """`search_on` as a jitted function, whose results every device has whole."""
     return jax.jit(
@@ -226,7 +230,7 @@ def tail_of(rows: int, mesh: Mesh) -> int | None:
     """
     quarter = rows // mesh.size // 4
     is_cpu = mesh.devices.flat[0].platform == "cpu"
-    return quarter if is_cpu and mesh.shape["tensor"] == 1 and quarter >= MIN_TAIL else None
+    return quarter if is_cpu and quarter >= MIN_TAIL else None
 
 
 def without_numbers(decode: DecodeConfig) -> tuple[DecodeConfig, dict[str, Any]]:
@@ -249,21 +253,14 @@ def search_on(
 ) -> SearchResult:
     """`search` over a batch divided among the devices of the mesh; `numbers` are options of `decode` that are traced.
 
-    Each device searches its own sentences, with all parameters: with fsdp they are gathered once, before the search.
-    Only devices along `tensor` share a search, and send each other activations and the best of their logits.
+    Each device searches its own sentences, with all parameters: sharded ones are gathered once, before the search.
     """
-    by_row, whole = PartitionSpec(BATCH_AXES), PartitionSpec()
-    specs: dict[str, Any] = {"in_specs": (whole, by_row, whole), "out_specs": by_row}
-    division = UNDIVIDED
-    if (parts := mesh.shape["tensor"]) > 1:
-        specs["axis_names"] = set(BATCH_AXES)
-        # Devices that send while they search do so equally often.
-        size = model.target_vocab_size or model.vocab_size
-        division = Division(None if size % parts else "tensor", BATCH_AXES)
 
     def searched(params: Any, rows: Rows, numbers: dict[str, Any]) -> SearchResult:
-        return search(params, rows, model=model, decode=with_values(decode, numbers), division=division, **options)
+        return search(params, rows, model=model, decode=with_values(decode, numbers), **options)
 
+    by_row, whole = rows_sharding(mesh).spec, PartitionSpec()
+    specs: dict[str, Any] = {"in_specs": (whole, by_row, whole), "out_specs": by_row}
     return jax.shard_map(searched, mesh=mesh, check_vma=False, **specs)(params, rows, numbers or {})
 
 
@@ -275,7 +272,6 @@ def search(
     decode: DecodeConfig,
     max_length: int,
     tail: int | None = None,
-    division: Division = UNDIVIDED,
 ) -> SearchResult:
     """The search that `decode` describes, over one batch. Pure; to be jitted."""
     stepper = Stepper(model, params)
@@ -297,7 +293,6 @@ def search(
         max_lengths=rows.limits_B,
         stages=stages,
         tail=tail,
-        division=division,
     )
     step = _renormalized(stepper.step) if decode.renormalize else stepper.step
     if decode.sample:
