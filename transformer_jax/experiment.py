@@ -93,27 +93,20 @@ def train_runs_together(
         RunFolder(workdir, accept_changed_code=accept_changed_code, labels=label)
         for workdir, label in zip(workdirs, labels or [None] * len(workdirs), strict=True)
     ]
+    saved = [folder.saved_steps() for folder in folders]
+    has_common = bool(set.intersection(*saved))
+    # Without a common checkpoint, as when runs were added, those with the same newest one train together.
+    groups: dict[int, list[int]] = {}
+    for number, steps in enumerate(saved):
+        groups.setdefault(0 if has_common else max(steps, default=0), []).append(number)
     endings: dict[int, Ending] = {}
-    for group in resumable_together([folder.saved_steps() for folder in folders]):
+    for group in groups.values():
         stopped = [ending for ending in endings.values() if not ending.final]
         found = stopped[:1] * len(group)
         if not stopped:
             found = _train([experiments[number] for number in group], [folders[number] for number in group])
         endings.update(zip(group, found, strict=True))
     return [endings[number] for number in range(len(folders))]
-
-
-def resumable_together(saved: Sequence[set[int]]) -> list[list[int]]:
-    """The runs in groups that can resume from one step: all of them, or those with the same newest checkpoint.
-
-    A kill while they were saving leaves some with the step before the newest of the others.
-    """
-    if set.intersection(*saved):
-        return [list(range(len(saved)))]
-    by_newest: dict[int, list[int]] = {}
-    for run, steps in enumerate(saved):
-        by_newest.setdefault(max(steps, default=0), []).append(run)
-    return list(by_newest.values())
 
 
 def _train(

@@ -19,9 +19,8 @@ from transformer_jax.report.findings import effects
 from transformer_jax.report.results import _variant
 from transformer_jax.report.statistics import (
     bleu_scores,
-    compare,
+    contrasts,
     log_perplexity_scores,
-    pair_weights,
     share_scores,
     simulated_scores,
 )
@@ -40,7 +39,7 @@ def sure(trials):
 
 def differences(variants):
     """Of all from the first."""
-    return pair_weights([(number, 0) for number in range(1, variants)], variants)
+    return np.eye(variants)[1:] - np.eye(variants)[0]
 
 
 class Intervals(NamedTuple):
@@ -142,12 +141,12 @@ def test_false_alarms_of_whole_families(measure, wild, seeds, variants, unequal,
     monkeypatch.setattr(statistics, "SAMPLES", 300)
     dice = np.random.default_rng([seeds, variants, int(10 * unequal)])
     groups = np.arange(seeds * variants).reshape(variants, seeds).tolist()
-    pairs, alarms = [(number, 0) for number in range(1, variants)], 0
+    alarms = 0
     for _ in range(TRIALS):
         spread_G = np.exp(unequal * dice.standard_normal(variants))
         spread_G[-1] *= wild
         scores = measure(dice, seeds * variants, np.repeat(spread_G, seeds))
-        alarms += any(found.significant for found in compare(scores, groups, pairs))
+        alarms += any(found.significant for found in contrasts(scores, groups, differences(variants)))
     print(f"{measure.__name__}: {seeds} seeds, {variants} variants, x e^±{unequal}, the last x {wild:g}: {alarms}")
     assert alarms / TRIALS <= 0.05 + sure(TRIALS)
 
@@ -190,9 +189,9 @@ def test_beside_welch_and_dunnett(seeds, variants, share):
     dice, weights_PG = np.random.default_rng([seeds, variants, int(10 * share)]), differences(variants)
     scores, groups = simulated_scores(dice, SWEEPS, [seeds] * variants, share)
     found = ours(scores, groups, weights_PG)
-    pairs, reported = [(number, 0) for number in range(1, variants)], []
+    reported = []
     for values_R in scores.values_R[:400]:
-        family = compare(scores._replace(values_R=values_R), groups, pairs)
+        family = contrasts(scores._replace(values_R=values_R), groups, weights_PG)
         reported.append(np.median([difference.mde for difference in family]))
     mde = np.median(reported)
     power = (found.needed < mde).mean()
@@ -273,11 +272,11 @@ def test_seeds_that_are_added_until_something_is_significant(variants):
 def test_one_seed_counts_sentences_only(measure, variants):
     """Without any spread between seeds the sentences are all there is, and the rate holds; with it, it cannot."""
     dice = np.random.default_rng(variants)
-    groups, pairs = [[number] for number in range(variants)], [(number, 0) for number in range(1, variants)]
+    groups = [[number] for number in range(variants)]
     for spread, fits in ((0.0, lambda rate: rate <= 0.05 + sure(TRIALS)), (3.0, lambda rate: rate > 0.3)):
         rate = 0
         for _ in range(TRIALS):
             scores = measure(dice, variants, np.full(variants, spread))
-            rate += any(found.significant for found in compare(scores, groups, pairs)) / TRIALS
+            rate += any(found.significant for found in contrasts(scores, groups, differences(variants))) / TRIALS
         print(f"{measure.__name__}: one seed, {variants} variants, spread of seeds x {spread}: {rate:.3f}")
         assert fits(rate)

@@ -20,7 +20,6 @@ PICTURES = {
     "map": lambda: plots.attention_map(WEIGHTS_HTS[0], SOURCE, TARGET, "layer 1, head 1"),
     "heads": lambda: plots.attention_heads(WEIGHTS_HTS, SOURCE, TARGET, "layer 1"),
     "one head": lambda: plots.attention_heads(WEIGHTS_HTS[:1], SOURCE, TARGET),
-    "lines": lambda: plots.attention_lines(WEIGHTS_HTS[:2], SOURCE, TARGET, "two heads"),
     "positions": lambda: plots.positional_encoding(sinusoidal_positions(50, 128)),
     "schedule": lambda: plots.schedule(lambda step: min(step, 40) / 40, 100),
 }
@@ -37,9 +36,8 @@ def test_files_and_weights_that_do_not_fit_are_refused():
     for name in ("picture.gif", "nowhere/picture.png"):
         with pytest.raises(BadInput, match="must end in one of"):  # before anything is drawn
             plots.save(PICTURES["map"](), name)
-    for draw in (plots.attention_map, plots.attention_lines):
-        with pytest.raises(BadInput, match="shape"):
-            draw(WEIGHTS_HTS[0], TARGET, SOURCE)
+    with pytest.raises(BadInput, match="shape"):
+        plots.attention_map(WEIGHTS_HTS[0], TARGET, SOURCE)
 
 
 def test_a_map_has_a_row_for_each_query_and_a_column_for_each_key():
@@ -48,14 +46,6 @@ def test_a_map_has_a_row_for_each_query_and_a_column_for_each_key():
     assert [label.get_text() for label in axes.get_xticklabels()] == SOURCE
     assert [label.get_text() for label in axes.get_yticklabels()] == TARGET
     assert axes.images[0].get_clim() == (0, 1), "pictures of different heads compare"
-
-
-def test_lines_are_drawn_where_there_is_weight():
-    weights = np.zeros((5, 4))
-    weights[np.arange(5), [0, 1, 2, 3, 3]] = 1
-    (axes,) = plots.attention_lines(weights, SOURCE, TARGET).axes
-    ends = [tuple(int(x) for x in line.get_xdata()) for line in axes.lines]
-    assert ends == [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3)]
 
 
 def test_text_is_shown_as_it_is(tmp_path):

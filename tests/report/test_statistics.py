@@ -13,7 +13,7 @@ from transformer_jax.report.statistics import (
     Scores,
     bleu,
     bleu_scores,
-    compare,
+    contrasts,
     log_perplexity_scores,
 )
 
@@ -39,6 +39,11 @@ def exact(values_GK):
     values = np.asarray(values_GK, float)
     groups = np.arange(values.size).reshape(values.shape).tolist()
     return Scores(values.ravel(), np.zeros((values.size, values.size)), 10**9), groups
+
+
+def compare(scores, groups, pairs):
+    """Each pair (variant, baseline) of groups, all as one family."""
+    return contrasts(scores, groups, [np.eye(len(groups))[a] - np.eye(len(groups))[b] for a, b in pairs])
 
 
 # Scores of single runs

@@ -11,7 +11,7 @@ import pytest
 from tests.support.small_runs import Trainer, batches, experiment, worst_difference
 from tests.support.training_runs import metrics, shared_programs, weights
 from transformer_jax.errors import BadInput, Failed
-from transformer_jax.experiment import resumable_together, train_run, train_runs_together
+from transformer_jax.experiment import train_run, train_runs_together
 from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.training.steps import CompiledSteps, incompatible
@@ -50,20 +50,6 @@ def test_runs_that_may_end_early_train_apart():
         assert problem.startswith(f"train.{name} = {value}: ")
     (problem,) = incompatible(experiments({}, {"seed": 1}, train__keep_latest=1))
     assert problem.startswith("train.keep_latest = 1: ")
-
-
-@pytest.mark.parametrize(
-    ("saved", "groups"),
-    [
-        ([(), ()], [[0, 1]]),
-        ([(6,), ()], [[0], [1]]),
-        ([(6, 12), (6, 12)], [[0, 1]]),
-        ([(6, 12), (6,), (6, 12)], [[0, 1, 2]]),
-        ([(6,), (6,), ()], [[0, 1], [2]]),
-    ],
-)
-def test_runs_are_resumed_together_that_can_go_on_from_one_step(saved, groups):
-    assert resumable_together([set(steps) for steps in saved]) == groups
 
 
 @pytest.mark.drill
@@ -218,14 +204,6 @@ def test_each_group_trains_in_turn_until_one_is_stopped(place, monkeypatch):
     configs = [run_of(place, seed=seed) for seed in range(4)]
     endings = train_runs_together(configs, folders_in(place, "in turn", 4))
     assert trained == [["0", "1"], ["2"]] and endings == [Ending("finished")] * 2 + [stopped] * 2
-
-
-def test_a_folder_that_cannot_be_used_is_an_error_of_all(runs, joined):
-    """It is in use, or holds another run."""
-    with RunFolder(joined / "0").held(), pytest.raises(Failed, match="is training here"):
-        train_runs_together(runs, [joined / str(number) for number in range(3)])
-    with pytest.raises(BadInput, match="holds another run"):
-        train_runs_together(runs, [joined / "0", joined / "2", joined / "1"])
 
 
 def test_an_error_of_one_folder_ends_all_and_stopped_later_each_can_go_on_alone(place, runs, apart, monkeypatch):

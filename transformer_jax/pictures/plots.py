@@ -92,31 +92,6 @@ def attention_heads(
     return figure
 
 
-def attention_lines(
-    weights_HTS: ArrayLike, source_pieces: Sequence[str], target_pieces: Sequence[str], title: str = ""
-) -> Figure:
-    """As in the paper's appendix: pieces above (queries) joined to pieces below (keys), one colour per head.
-
-    The stronger the weight, the thicker and darker the line; weights below 0.02 have none.
-    """
-    heads = np.asarray(weights_HTS, np.float64)
-    heads = heads[None] if heads.ndim == 2 else heads
-    width = max(len(source_pieces), len(target_pieces))
-    figure, axes = _axes(max(4.0, 0.42 * width + 0.6), 4.2)
-    for head, weights in enumerate([_checked(head, source_pieces, target_pieces) for head in heads]):
-        colour = COLOURS[head % len(COLOURS)]
-        for t, s in zip(*np.nonzero(weights >= 0.02), strict=True):
-            alpha, width = 0.15 + 0.75 * weights[t, s], 0.4 + 3.2 * weights[t, s]
-            axes.plot([t, s], [1, 0], color=colour, alpha=alpha, linewidth=width, solid_capstyle="round")
-    for pieces, height, alignment in ((target_pieces, 1.03, "bottom"), (source_pieces, -0.03, "top")):
-        for x, piece in enumerate(pieces):
-            axes.text(x, height, literal(piece), rotation=90, ha="center", va=alignment, fontsize=9, color=INK)
-    axes.set(xlim=(-0.6, width - 0.4), ylim=(-0.02, 1.02))
-    axes.set_axis_off()
-    figure.suptitle(literal(title), color=INK)
-    return figure
-
-
 def positional_encoding(table_LD: ArrayLike, title: str = "Positional encoding") -> Figure:
     """A table of position encodings, such as `sinusoidal_positions(50, 128)`: a row per position."""
     table = np.asarray(table_LD, np.float64)

@@ -3,29 +3,19 @@
 import contextlib
 import ctypes
 import os
-import statistics
 import time
-import timeit
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 
 from transformer_jax.accelerators import ACCELERATORS
 from transformer_jax.model_config import ModelConfig
 
-SIZE = 1024  # of the product that is measured
-
 
 def peak_flops(model: ModelConfig) -> tuple[float | None, str]:
-    """FLOP/s of one device for the model's products and the source of the number; or None and why it is unknown.
-
-    For accelerators it is the data sheet's; on a CPU it is a matrix product timed now.
-    """
+    """FLOP/s of one device for the model's products by its data sheet, and which that is; or None and why not."""
     devices, dtype = jax.devices(), model.dtype
     kind = ", ".join(sorted({device.device_kind for device in devices}))
-    if devices[0].platform == "cpu":
-        return _measured(dtype), f"a {SIZE} x {SIZE} {dtype} product measured now"
     if kind not in ACCELERATORS:
         return None, f"no data sheet of {kind!r} is known here"
     chip = ACCELERATORS[kind]
@@ -34,13 +24,6 @@ def peak_flops(model: ModelConfig) -> tuple[float | None, str]:
     if teraflops is None or cores is None:
         return None, f"the data sheet of {kind} has no figure for {name}, or the device does not report its cores"
     return teraflops * 1e12 * cores / max(chip.cores, 1), f"{chip.source}, dense {name}"
-
-
-def _measured(dtype: str) -> float:
-    """FLOP/s of a matrix product, of which each simulated device has its share."""
-    matrix, product = jnp.ones((SIZE, SIZE), dtype), jax.jit(lambda a: a @ a)
-    seconds = timeit.repeat(lambda: product(matrix).block_until_ready(), number=1, repeat=6)[1:]  # the first compiles
-    return 2 * SIZE**3 / statistics.median(seconds) / len(jax.local_devices())
 
 
 def cores() -> int:

@@ -180,18 +180,6 @@ class Estimates(NamedTuple):
         return np.where(self.errors_P > 0, p_values, 1.0)
 
 
-def compare(
-    scores: Scores, groups: Sequence[Sequence[int]], pairs: Sequence[tuple[int, int]], margin: float | None = None
-) -> list[Difference]:
-    """Each pair (variant, baseline) of groups of runs compared, all as one family."""
-    return contrasts(scores, groups, pair_weights(pairs, len(groups)), margin)
-
-
-def pair_weights(pairs: Sequence[tuple[int, int]], groups: int) -> np.ndarray:
-    one_GG = np.eye(groups)
-    return np.array([one_GG[variant] - one_GG[baseline] for variant, baseline in pairs])
-
-
 def contrasts(
     scores: Scores, groups: Sequence[Sequence[int]], weights_PG: ArrayLike, margin: float | None = None
 ) -> list[Difference]:

@@ -24,7 +24,7 @@ from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
 from transformer_jax.sweeps.run import Job, SweepRun
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
-from transformer_jax.sweeps.spec import ResolvedSweep, training_flops, tune_text
+from transformer_jax.sweeps.spec import ResolvedSweep, training_flops
 from transformer_jax.sweeps.status import BAD, UNFINISHED, Progress, RunStatus, failure, status_of, table
 
 # Bytes that must be free for another run to start after one that failed.
@@ -154,9 +154,8 @@ class Launcher:
                 continue
             self.sweep.record_tuned(self.definition.variant(name), choice)
             print(f"{name}: rate x {choice['factor']:g} (validation losses {choice['losses']})", flush=True)
-            if (beyond := beyond_edge(choice["lowest"], factors)) is not None:
-                more = tune_text([*factors, beyond])
-                tell(f"warning: {name}: the lowest loss is at the edge, x {choice['lowest']:g}; try --tune={more}")
+            if (lowest := choice["lowest"]) in (min(factors), max(factors)):
+                tell(f"warning: {name}: the lowest loss is at the edge, x {lowest:g}; add a factor beyond it to --tune")
 
     def _run_missing(self, runs: Sequence[SweepRun]) -> list[RunStatus]:
         """Runs those that are not finished; returns how all stand then."""
@@ -240,13 +239,6 @@ def best_rate(runs: Sequence[SweepRun]) -> dict[str, Any] | None:
             "training_flops": sum(result["training_flops"] for result in results),
         },
     }
-
-
-def beyond_edge(factor: float, factors: Sequence[float]) -> float | None:
-    """The next factor beyond this one if it is the smallest or the largest of all."""
-    ordered = sorted(factors)
-    neighbour = {ordered[0]: ordered[1], ordered[-1]: ordered[-2]}.get(factor)
-    return None if neighbour is None else factor * factor / neighbour
 
 
 def in_order(jobs: Sequence[Job], definition: ResolvedSweep) -> list[Job]:
