@@ -113,8 +113,8 @@ class TaskConfig(Section, affects="corpus", condition=OF_TASKS):
 
     split: ScanSplit = option("simple", "split of SCAN: what is only in test commands", condition=OF_SCAN)
     cutoff: int = option(22, "most actions of a training pair", at_least=22, at_most=40, condition=OF_LENGTH)
-    language: str = option("", "language of inflection, as in the file kor_large.train: kor", condition=OF_INFLECTION)
-    size: Literal["small", "large"] = option("large", "training set of it, as in this file", condition=OF_INFLECTION)
+    language: str = option("", "language of inflection: kor for the file kor_large.train", condition=OF_INFLECTION)
+    size: Literal["small", "large"] = option("large", "training set: large in that file", condition=OF_INFLECTION)
 
     def contradictions(self) -> Iterator[str]:
         if self.min_length > self.max_length:
@@ -141,7 +141,7 @@ class DataConfig(Section, affects="data"):
 
     # The text.
     source: tuple[FilePath, ...] = option((), "training text: lines, .tsv, .jsonl; also .gz", affects="corpus")
-    target: tuple[FilePath, ...] = option((), "its translation by line; not for .tsv and .jsonl", affects="corpus")
+    target: tuple[FilePath, ...] = option((), "its translation, by line; not for .tsv and .jsonl", affects="corpus")
     valid_source: tuple[FilePath, ...] = option(
         (), "validation text; () = pairs held out of the training text", affects="corpus", condition=OF_FILES
     )
@@ -171,16 +171,16 @@ class DataConfig(Section, affects="data"):
     tokenizer: Literal["bpe", "unigram", "words", "characters", "characters_and_tags", "letters_and_tags"] = option(
         "bpe", "how text is split into tokens (paper: bpe)", condition=NO_TOKENIZER_FILE
     )
-    tokenizer_file: FilePath | None = option(None, "SentencePiece's .model, or tokenizer.json of Hugging Face or here")
+    tokenizer_file: FilePath | None = option(None, "a trained tokenizer: SentencePiece's .model, or a tokenizer.json")
     target_tokenizer_file: FilePath | None = option(None, "tokenizer file of the target; none = the same")
     normalization: Literal["identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"] = option(
         "identity",
         "SentencePiece's normalization; only identity restores the text exactly",
         condition=TRAINED_TOKENIZER,
     )
-    byte_fallback: bool = option(True, "rare characters as bytes: nothing is unknown", condition=TRAINED_TOKENIZER)
+    byte_fallback: bool = option(True, "encode rare characters as bytes, not <unk>", condition=TRAINED_TOKENIZER)
     hard_vocab_limit: bool = option(
-        True, "exactly model.vocab_size tokens; false = fewer where the text has no more", condition=TRAINED_TOKENIZER
+        True, "exactly model.vocab_size tokens; false = fewer if the text has no more", condition=TRAINED_TOKENIZER
     )
     character_coverage: float = option(
         0.9995, "share of 1,000 or more characters that get a token", above=0, at_most=1, condition=TRAINED_TOKENIZER
@@ -195,10 +195,10 @@ class DataConfig(Section, affects="data"):
         "buckets", "pairs of similar length together (paper), or several pairs packed into a row", affects="result"
     )
     tokens_per_batch: int = option(
-        25_000, "tokens of each side in a batch, padding included, on all devices", at_least=1, affects="result"
+        25_000, "tokens per side of a batch, padding included, on all devices together", at_least=1, affects="result"
     )
     max_length: int = option(
-        256, "most tokens of a training pair's side; longer pairs are left out", at_least=1, affects="result"
+        256, "most tokens per side of a training pair; longer pairs are left out", at_least=1, affects="result"
     )
     num_shapes: int = option(8, "most batch shapes of buckets; each is compiled once", at_least=1, affects="result")
     seed: int = option(0, "random seed of the held-out pairs and of the order of the others", **SEED)
@@ -223,7 +223,7 @@ class DataConfig(Section, affects="data"):
         for name in ("", "valid_", "test_"):
             source, target = getattr(self, f"{name}source"), getattr(self, f"{name}target")
             if source and target and len(source) != len(target):
-                yield self.clash(f"{name}source", f"{name}target", hint="must be as many files")
+                yield self.clash(f"{name}source", f"{name}target", hint="must be the same number of files")
         if self.target_tokenizer_file and not self.tokenizer_file:
             yield self.clash("target_tokenizer_file", "tokenizer_file", hint="needs both")
 
@@ -255,8 +255,8 @@ class OptimizerConfig(Section):
 
     name: str = option(
         "adam",
-        "adam; muon, for hidden matrices, and adam for the rest; any other of optax or optax.contrib by its name "
-        "there, but schedule-free ones; or path/to/file.py:Name",
+        "adam; muon (for hidden matrices, adam for the rest); any other optimizer of optax or optax.contrib that is "
+        "not schedule-free; or path/to/file.py:Name",
     )
     beta1: float = option(0.9, "b1 of Adam and its variants", **PROBABILITY, condition=ADAM)
     beta2: float = option(0.98, "b2 of Adam and its variants", **PROBABILITY, condition=ADAM)
@@ -264,7 +264,7 @@ class OptimizerConfig(Section):
     kwargs: Settings = option({}, 'keyword arguments for optax: {"momentum": 0.9, "nesterov": true}')
     groups: Groups = option(
         (),
-        "other settings for the parameters whose path matches a pattern, of which the first counts: "
+        "other settings for the parameters whose path matches a pattern; the first match counts: "
         '[["embedding/table$", {"learning_rate_factor": 0.3, "weight_decay": 0}]]',
     )
 
@@ -299,7 +299,7 @@ class OptimizerConfig(Section):
 
     def contradictions(self) -> Iterator[str]:
         if self.warmup_steps == 0 and self.schedule == "inverse_sqrt":
-            yield self.clash("warmup_steps", "schedule", hint="there is no rate without a warmup; 1 is the least")
+            yield self.clash("warmup_steps", "schedule", hint="inverse_sqrt needs a warmup of at least 1")
         for pattern, settings in self.groups:
             yield from (f"groups: {pattern!r}: {problem}" for problem in self._group_problems(settings))
 
@@ -354,10 +354,10 @@ PENALTY = when("decode.length_penalty", "gnmt", "average")
 class MeshConfig(Section, affects="computation"):
     """The layout of the devices, on which the result does not depend."""
 
-    data: int | None = option(None, "devices that share the batch; none = all that are left over", at_least=1)
+    data: int | None = option(None, "devices that share the batch; none = all, divided by fsdp x tensor", at_least=1)
     fsdp: int = option(1, "devices that share the batch and shard every matrix", at_least=1)
     tensor: int = option(1, "devices that shard each matrix product (tensor parallelism)", at_least=1)
-    replicate: tuple[Pattern, ...] = option((), "patterns of parameters of custom modules that every device has whole")
+    replicate: tuple[Pattern, ...] = option((), "patterns of paths of custom parameters to replicate")
     start_within: float = option(300.0, "seconds that the processes of a run wait for each other at the start", above=0)
     lost_after: float = option(60.0, "seconds without a heartbeat after which a process counts as lost", above=0)
     stalled_after: float = option(
@@ -373,7 +373,7 @@ class TrainConfig(Section, affects="stopping"):
     epochs: float | None = option(None, "maximum number of passes over the data", above=0)
     tokens: int | None = option(None, "target tokens after which the run ends, at the end of a step", at_least=1)
     hours: float | None = option(None, "hours after which this process saves and exits", above=0, affects="environment")
-    accumulate: int = option(1, "parts of a batch computed in turn, to save memory", at_least=1, affects="computation")
+    accumulate: int = option(1, "microbatches, computed in turn to save memory", at_least=1, affects="computation")
     rematerialize: Literal["auto", "activations", "nothing"] = option(
         "auto",
         "what the backward pass computes again: activations (norms, activation functions, dropout, products of heads) "
@@ -384,7 +384,7 @@ class TrainConfig(Section, affects="stopping"):
     loss: Address | None = option(None, "custom loss in place of label-smoothed cross-entropy", affects="result")
     label_smoothing: float = option(0.1, "probability taken from the correct token", **PROBABILITY, affects="result")
     smoothing_over: Literal["all", "others"] = option(
-        "all", "tokens that share it: all, or all but the correct one", affects="result", condition=SMOOTHING
+        "all", "tokens that share it: all tokens, or all but the correct one", affects="result", condition=SMOOTHING
     )
     z_loss: float = option(0.0, "weight of (log Z)^2 (PaLM: 1e-4)", at_least=0, affects="result", together="number")
     max_bad_steps: int = option(10, "consecutive steps with a non-finite gradient before the run stops", at_least=1)
@@ -393,7 +393,7 @@ class TrainConfig(Section, affects="stopping"):
     eval_every: int = option(1000, "steps between validations", at_least=1)
     checkpoint_every: int = option(1000, "steps between checkpoints", at_least=1)
     checkpoint_minutes: float | None = option(
-        15.0, "minutes after which there is one in any case; none = only by steps", above=0, affects="environment"
+        15.0, "minutes after which one is saved in any case; none = only by steps", above=0, affects="environment"
     )
     validations: int | None = option(
         None, "fewest validations: a short run validates, saves and logs more often; none = any number", at_least=1
@@ -401,7 +401,7 @@ class TrainConfig(Section, affects="stopping"):
     keep_latest: int = option(5, "most recent checkpoints to keep (the paper averages 5)", at_least=1)
     keep_best: int = option(1, "best checkpoints to keep in addition", at_least=0)
     best_metric: str = option("valid_loss", "metric in metrics.jsonl that selects the best checkpoint", condition=BEST)
-    best_is: Literal["lowest", "highest"] = option("lowest", "which of its values is best", condition=BEST)
+    best_is: Literal["lowest", "highest"] = option("lowest", "which value of train.best_metric is best", condition=BEST)
     patience: int | None = option(None, "early stopping: validations without a new best; none = never", at_least=1)
     until_flat: float | None = option(
         None,
@@ -464,20 +464,20 @@ class DecodeConfig(Section, affects="translation", largest=LARGEST_SIZE):
     tokens_per_batch: int = option(
         4096, "tokens decoded at once: sentences x longest possible translation", at_least=1, affects="computation"
     )
-    bleu_sentences: int = option(0, "validation pairs to translate each time; 0 = none", at_least=0, affects="stopping")
+    bleu_sentences: int = option(0, "pairs to translate at each validation; 0 = none", at_least=0, affects="stopping")
     bleu_tokenize: Literal["13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200", "none"] = option(
         "13a",
         "sacreBLEU's tokenizer of BLEU: zh for Chinese, ja-mecab and ko-mecab (each with a package of its own) for "
         "Japanese and Korean, flores200 (downloaded) for any language, none for text in tokens",
         affects="stopping",
     )
-    metrics: tuple[Address, ...] = option((), "custom metrics, wherever BLEU is (docs/extending.md)", affects="output")
+    metrics: tuple[Address, ...] = option((), "custom metrics, beside BLEU (docs/extending.md)", affects="output")
 
     def contradictions(self) -> Iterator[str]:
         if self.max_length is not None and self.min_length > self.max_length:
             yield self.clash("min_length", "max_length", hint="no length is possible")
         if self.n_best > (1 if self.sample else self.beam):
-            yield self.clash("n_best", "sample" if self.sample else "beam", hint="there are not so many translations")
+            yield self.clash("n_best", "sample" if self.sample else "beam", hint="there are fewer translations")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,7 +49,7 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
     # Vocabulary. In a config the sizes are those requested of the tokenizer; in a run, those that it has.
     vocab_size: int = option(37_000, "rows of the (shared) embedding table", at_least=4, affects="data")
     target_vocab_size: int | None = option(
-        None, "rows of the target's table; none = shared", at_least=4, affects="data"
+        None, "rows of the target's own embedding table; none = shared", at_least=4, affects="data"
     )
     pad_id: int = option(0, "id of the padding token, which default masks hide", at_least=0)
 
@@ -75,7 +75,7 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
     norm_kind: Literal["layer", "rms"] = option("layer", "LayerNorm (paper) or RMSNorm", condition=BUILT_IN_NORM)
     norm_epsilon: float = option(1e-6, "added to the variance, or to RMSNorm's mean square", above=0)
     activation: Literal["relu", "gelu", "swish", "glu", "bilinear", "reglu", "geglu", "swiglu"] = option(
-        "relu", "activation function of the feed-forward layer; from glu on with a gate"
+        "relu", "activation function of the feed-forward layer; glu and later ones have a gate"
     )
     gated_width: Literal["d_ff", "two_thirds"] = option(
         "d_ff", "inner width with a gate: d_ff, or two thirds of it, for as many weights as without", condition=GATE
@@ -84,7 +84,7 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
     qk_norm: bool = option(False, "normalize each head's queries and keys (model.norm_kind), before positions act")
     attention_softcap: float | None = option(None, "scores s become cap * tanh(s / cap); none = no cap", above=0)
     window: int | None = option(
-        None, "self-attention sees keys at most so many positions away (before and, in the encoder, after); none = all",
+        None, "self-attention sees keys within this distance (before and, in the encoder, after); none = all",
         at_least=1,
     )  # fmt: skip
     ffn_bias: bool = option(True, "biases in the feed-forward layer (the paper's equation 2 has them)")
@@ -127,8 +127,8 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
     mup_base_d_model: int | None = option(
         None, "muP: d_model of the base model, whose best learning rate serves all; none = no muP", at_least=1
     )
-    mup_base_d_ff: int | None = option(None, "its d_ff; none = in proportion to d_model", at_least=1)
-    mup_base_d_k: int | None = option(None, "its d_k; none = in proportion to d_model", at_least=1)
+    mup_base_d_ff: int | None = option(None, "muP: d_ff of the base model; none = in proportion to d_model", at_least=1)
+    mup_base_d_k: int | None = option(None, "muP: d_k of the base model; none = in proportion to d_model", at_least=1)
 
     @property
     def key_value_heads(self) -> int:

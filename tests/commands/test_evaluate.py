@@ -131,7 +131,7 @@ def test_another_search_has_separate_files_and_a_comparison_prints_and_checks_th
     lines = (tmp_path / "x.txt").read_text().splitlines(keepends=True)
     (tmp_path / "x.txt").write_text("".join(lines[::-1]))
     evaluate(folder, f"--against={tmp_path}/x.json", status=2)
-    assert "x.txt are missing or others" in capsys.readouterr().err
+    assert "x.txt are missing or have changed" in capsys.readouterr().err
 
 
 def test_a_runs_page_shows_the_scores_of_what_it_shows(folder, model, record):

@@ -32,7 +32,7 @@ def test_the_resolved_config_comes_first(inspect):
 
 def test_every_parameter_is_listed_and_the_sum_is_the_models(inspect):
     _, parameters, cost = inspect()
-    assert "a target token 82.7 MFLOP forward" in cost
+    assert "target token 82.7 MFLOP forward" in cost
     header, *rows, total = parameters.splitlines()
     assert header.split() == ["parameters", "shape", "layers", "total"]
     sums = [int(row.split()[-1].replace(",", "")) for row in [*rows, total]]

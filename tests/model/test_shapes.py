@@ -88,7 +88,7 @@ def model(*inputs, **options):
         (lambda: placed(positions_BT=ONE), "positions has .* with queries = 4"),
         (lambda: placed(key_positions_BS=ONE), "key_positions has .* with keys = 4"),
         (lambda: with_inputs(source_positions=ONE), "positions has .* with queries = 5"),
-        (lambda: with_inputs(source_segments=np.ones_like(SOURCE)), "segments of one side"),
+        (lambda: with_inputs(source_segments=np.ones_like(SOURCE)), "for one side only"),
         (lambda: without_memory_mask("decode"), "cross_mask"),
         (lambda: without_memory_mask("step"), "cross_mask"),
         (lambda: model(SOURCE, TARGET, head_masks={"encoder": X[0]}), r"head_masks\['encoder'\] .*\(1, 2\)"),

@@ -293,7 +293,7 @@ def test_a_save_that_failed_in_the_background_is_told_by_the_next_one(tmp_path, 
         patched.setattr(checkpoints._manager, "check_for_errors", lambda: (_ for _ in ()).throw(error))
         with pytest.raises(Failed) as problem:
             checkpoints.save(2, state_of(2), {})
-    assert f"({told}); the newest whole one is of step 1" in str(problem.value)
+    assert f"({told}); the newest complete one is of step 1" in str(problem.value)
 
 
 @pytest.mark.parametrize("first", [None, Failed("metrics.jsonl: the disk is full"), ValueError("another reason")])

@@ -71,7 +71,7 @@ def test_inference_uses_the_code_of_the_training(mine, capsys, monkeypatch):
     assert RunFolder(mine / "run").load_config().model.parts.feed_forward == "mine.py:Norm"
     (mine / "mine.py").write_text("class Norm: edited = True\n")
     found = RunFolder(mine / "run").load_config().model.parts.feed_forward
-    assert "mine.py has changed since the training; model.parts.feed_forward is the copy" in capsys.readouterr().err
+    assert "has changed since the training; model.parts.feed_forward uses the run's copy" in capsys.readouterr().err
     assert not hasattr(load_object(found), "edited")
     (mine / "mine.py").unlink()
     assert RunFolder(mine / "run").load_config().model.parts.feed_forward == found

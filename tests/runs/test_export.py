@@ -98,7 +98,7 @@ def test_a_config_that_was_changed_is_told_of(run, capfd):
     for config in (run / "config.json", run / "averaged/config.json"):
         config.write_text(config.read_text().replace('"beam": 4', '"beam": 5'))
     RunFolder(run).warn_of_changed_config()
-    assert f"warning: {run / 'config.json'} is not what was written there" in capfd.readouterr().err
+    assert f"warning: {run / 'config.json'} was changed by hand, or is damaged" in capfd.readouterr().err
     with pytest.raises(BadInput, match="changed by hand"):
         read_weights(run, "averaged")
 

@@ -172,7 +172,7 @@ def test_another_version_or_rounding_is_told_when_a_run_is_resumed(tmp_path, mon
     (some, *others) = os.sched_getaffinity(0)
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {some, *others, -1})
     folder.record(config)
-    assert f"cores {len(others) + 1} there, {len(others) + 2} here" in capsys.readouterr().err
+    assert f"cores changed from {len(others) + 1} to {len(others) + 2}" in capsys.readouterr().err
     assert folder.notes() == [f"steps up to 6 were made by cores {len(others) + 1}"]
     write_json(folder.path / "versions.json", {**folder.versions(), "earlier": [], "jax": "0.1"})
     folder.record(config)

@@ -73,7 +73,7 @@ def test_all_that_is_wrong_is_reported_at_once():
         ([Variant("a")], {}, "variants 'base' and 'a'"),
         ([Variant("a", {"model.parts.positions": Variant})], {}, "model.parts.positions"),
         ([Variant("a", {"data.order_seed": 1})], {}, "data.order_seed: a variant cannot"),
-        ([], {"margin": 0.5}, "give primary"),
+        ([], {"margin": 0.5}, "needs primary"),
         ([Variant("again", same_as="bse")], {}, "same_as = 'bse'"),
         ([Variant("again", same_as="base"), Variant("more", same_as="again")], {}, "same_as = 'again'"),
         ([Variant("again", FOUR.changes, same_as="base")], {}, "same_as: a control has no changes"),

@@ -267,7 +267,7 @@ def test_a_resumed_run_takes_its_scores_from_its_lines(tmp_path):
     [
         ({}, 60, "finished"),
         ({"tokens": 100}, 10, "finished 100 target tokens"),
-        ({"patience": 3}, 24, "finished: no better valid_loss in 3 validations (a higher train.patience trains on)"),
+        ({"patience": 3}, 24, "finished: no better valid_loss in 3 validations (raise train.patience to train on)"),
         ({"until_flat": 0.005}, 26, "finished: the validation loss improved by "),
         ({"tokens": 100, "patience": 3}, 10, "finished 100 target tokens"),
     ],

@@ -68,5 +68,5 @@ def test_a_trace_that_is_cut_short_is_whole(tmp_path):
 
 
 def test_steps_that_are_already_made_cannot_be_traced(tmp_path):
-    with pytest.raises(BadInput, match="step 2 is already made"):
+    with pytest.raises(BadInput, match="step 2 is in the past"):
         three_steps_from(2, tmp_path, (2, 1))

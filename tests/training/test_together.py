@@ -38,7 +38,7 @@ def test_what_may_not_differ_is_named():
     assert problems == [
         "model.d_ff = 32, 64: must be the same for all",
         "data.seed = 0, 1: must be the same for all",
-        "optimizer.clip_norm = None, 1.0: all have one, or none has",
+        "optimizer.clip_norm = None, 1.0: must be set for all or for none",
         "train.steps = 10, 11: must be the same for all",
     ]
 

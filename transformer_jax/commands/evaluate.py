@@ -31,15 +31,15 @@ CUT = {
     "cut_sources": "sources truncated (decode.max_source_length, or the end of learned positions)",
     "cut_translations": "translations cut off at the maximum length (decode.extra_length, decode.max_length)",
     "empty_translations": "translations are empty",
-    "unknown_tokens": "tokens of the references are unknown: perplexity compares only between equal vocabularies",
+    "unknown_tokens": "tokens of the references are unknown: compare perplexity only with runs of the same vocabulary",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     model_choice.add_arguments(parser, used=("metrics", *model_choice.SEARCHING))
-    parser.add_argument("--split", help="of the run's data: test (the default), valid ...")
+    parser.add_argument("--split", help="a split of the run's data: test (the default), valid ...")
     parser.add_argument("--source", type=path, metavar="FILE", help="instead of a split: text, one sentence per line")
-    parser.add_argument("--target", type=path, metavar="FILE", help="and its reference translation, line by line")
+    parser.add_argument("--target", type=path, metavar="FILE", help="the references of --source, line by line")
     against = "another run (or a .json of its translations/) to compare with"
     parser.add_argument("--against", type=path, metavar="RUN", help=against)
 
@@ -131,6 +131,6 @@ def _other(against: str, name: str, test_set: "TestSet") -> tuple[dict[str, Any]
     hypotheses = records.translations(path, record)
     problem = records.difference(record, {"test_set_sha256": test_set.digest})
     if hypotheses is None or problem:
-        problem = problem or f"its translations in {path.stem}.txt are missing or others"
+        problem = problem or f"its translations in {path.stem}.txt are missing or have changed"
         raise BadInput(f"{path}: {problem}; evaluate that run on {test_set.name}")
     return record, hypotheses

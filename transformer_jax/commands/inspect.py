@@ -31,12 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(parser, required=False)
     add_run(parser, "a run's folder: show its config, unless --config is given", required=False)
     one = parser.add_mutually_exclusive_group()
-    about = "the prepared data, and its batches in buckets and packed: programs, padding, and with --compile-for time"
+    about = "the prepared data, and batches in buckets and packed: programs, padding, with --compile-for also times"
     one.add_argument("--data", action="store_true", help=about)
     one.add_argument("--options", action="store_true", help="list all options with defaults and meanings")
-    about = "write the compiled program to FILE and print its memory; without --compile-for it is compiled for here"
+    about = "write the compiled program to FILE and print its memory; without --compile-for it is for this machine"
     one.add_argument("--program", type=path, metavar="FILE", help=about)
-    about = "compile for accelerators that need not be here, and print memory, arithmetic, attention and collectives: "
+    about = "cross-compile for GPUs or TPUs that need not be here; print memory, FLOPs, attention and collectives: "
     about += "8xH100, 64xA100, v5e:2x4, v5p:8x8x8 (docs/accelerators.md)"
     parser.add_argument("--compile-for", metavar="DEVICES", help=about)
     about = "the program to compile: the train step (default), or the search"
@@ -71,7 +71,7 @@ def inspected(arguments: argparse.Namespace) -> ExperimentConfig:
     if arguments.config is not None:
         return configuration.load(arguments.config, arguments.overrides)
     if arguments.workdir is None or arguments.overrides:
-        raise BadInput("inspect needs --config=FILE.py (whose options --config.* changes), --workdir=RUN or --options")
+        raise BadInput("inspect needs --config=FILE.py, --workdir=RUN or --options")
     from transformer_jax.runs.folder import RunFolder
 
     return RunFolder(arguments.workdir).load_config()
@@ -94,14 +94,14 @@ def data_report(experiment: ExperimentConfig, workdir: str | None, devices: str 
     count = jax.device_count() if target is None else len(target.devices)
     shares = (mesh.data or max(count // (mesh.fsdp * mesh.tensor), 1)) * mesh.fsdp
     parts = shares * experiment.train.accumulate
-    lines = [f"{'':<9}{'programs':>10}{'updates an epoch':>18}{'not padding':>13}"]
+    lines = [f"{'':<9}{'programs':>10}{'updates per epoch':>18}{'not padding':>13}"]
     for batching in ("buckets", "packing"):
         data = dataclasses.replace(experiment.data, batching=batching)
         found = training_batches(data, prepared.pairs("train"), parts).statistics()
         lines.append(f"{batching:<9}{len(found.shapes):>10,}{found.steps_per_epoch:>18,}{found.share:>13.1%}")
         if target is not None:
             time = microseconds_per_token(dataclasses.replace(experiment, data=data), target, found)
-            lines[-1] += f"{time:>9.3g} us for each target token on {devices} (compiled, not measured)"
+            lines[-1] += f"{time:>9.3g} us per target token on {devices} (compiled, not measured)"
         if batching == experiment.data.batching:
             chosen = f"{batching}, in {parts} parts (devices that share a batch x train.accumulate): {found}"
     return "\n".join([prepared.summary(), "", *lines, "", chosen])
@@ -149,10 +149,10 @@ def size_report(experiment: ExperimentConfig) -> str:
     forward, training = (flops(model, LENGTH, LENGTH) for flops in (forward_flops, training_flops))
     lines += [
         f"  {'all':<50} {'':>14} {'':>7} {total:>13,}\n",
-        f"  Matrix products, in sentences of {LENGTH} + {LENGTH} tokens, training = 3 x forward (model/size.py):",
-        f"  a source token {forward.source_token / 1e6:,.1f} MFLOP forward, {training.source_token / 1e6:,.1f} trained",
-        f"  a target token {forward.target_token / 1e6:,.1f} MFLOP forward, {training.target_token / 1e6:,.1f} trained",
-        f"  a batch of {tokens:,} + {tokens:,} tokens {training.of(tokens, tokens) / 1e12:,.3g} TFLOP trained",
+        f"  Matrix products, for sentences of {LENGTH} + {LENGTH} tokens, training = 3 x forward (model/size.py):",
+        f"  source token {forward.source_token / 1e6:,.1f} MFLOP forward, {training.source_token / 1e6:,.1f} training",
+        f"  target token {forward.target_token / 1e6:,.1f} MFLOP forward, {training.target_token / 1e6:,.1f} training",
+        f"  batch of {tokens:,} + {tokens:,} tokens {training.of(tokens, tokens) / 1e12:,.3g} TFLOP training",
     ]
     if custom := [name for name, part in dataclasses.asdict(model.parts).items() if part is not None]:
         lines.append(f"  (counted with the built-in {', '.join(custom)})")

@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         return picture
 
     positions = add("positions", draw_positions, "the paper's sinusoids as a heat map")
-    positions.add_argument("--length", type=at_least(1), default=50, help="positions, the rows (default 50)")
-    positions.add_argument("--d-model", type=at_least(2), default=128, help="dimensions, the columns (default 128)")
+    positions.add_argument("--length", type=at_least(1), default=50, help="number of rows: positions (default 50)")
+    positions.add_argument("--d-model", type=at_least(2), default=128, help="number of columns: width (default 128)")
     positions.add_argument("--output", type=path, metavar="FILE", required=True, help=PICTURE)
 
     about = "the attention of a run: one layer as a picture, or all as an HTML page"

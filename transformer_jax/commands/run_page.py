@@ -95,7 +95,7 @@ def curves(lines: Sequence[Mapping[str, Any]]) -> list[Picture]:
     return [
         Picture(losses, "Per token; with label smoothing and dropout in training, as configured."),
         Picture(plots.learning_curves(lines, perplexities, "Perplexity", scale="log"), "Without label smoothing."),
-        Picture(plots.learning_curves(lines, {"learning_rate": "now"}, "Learning rate"), "As it was so far."),
+        Picture(plots.learning_curves(lines, {"learning_rate": "now"}, "Learning rate"), "As logged so far."),
     ]
 
 

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(overrides=[])
     add = parser.add_argument_group("the runs").add_argument
     add("--scale", metavar="NAME", help="the size: demo, multi30k or paper in experiments/")
-    add("--seeds", type=seeds, metavar="N", help="how many seeds (3), or which (0,1,5), in place of the file's")
+    add("--seeds", type=seeds, metavar="N", help="how many seeds (3), or which (0,1,5), instead of the file's")
     add("--only", action="append", metavar="GLOB", help="only variants whose names match: 'B*'; repeatable")
     about = "first train each variant at its learning rate times each of 0.5,1,2, with two seeds, and use the rate "
     about += "that validation loss favors; none: do not tune"
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="submit a job for each run or group, --jobs at a time; data is prepared here",
     )
     add("--partition", metavar="NAME", help="the partition to submit to")
-    add("--time-limit", type=at_least(2), metavar="MINUTES", help=f"of a job, until it is requeued ({MINUTES})")
+    add("--time-limit", type=at_least(2), metavar="MINUTES", help=f"of a job until it is requeued (default {MINUTES})")
     about = "an option of sbatch, repeatable: gpus-per-node=1, mem=16GB, account=me"
     add("--slurm-option", action="append", metavar="NAME=VALUE", help=about)
     add("--detach", action="store_true", help="exit after submitting; see --status")
@@ -162,5 +162,5 @@ def _definition(arguments: argparse.Namespace, sweep: "SweepFolder") -> "Resolve
     if arguments.file is not None:
         return load(arguments.file, arguments.scale, arguments.overrides, arguments.seeds, arguments.tune)
     if arguments.scale or arguments.seeds or arguments.tune is not None or arguments.overrides:
-        raise BadInput("--scale, --seeds, --tune and --config.*: change the sweep of a FILE.py, which is missing")
+        raise BadInput("--scale, --seeds, --tune and --config.* need FILE.py, whose sweep they change")
     return sweep.load()

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--init-from", type=path, metavar="OTHER", help=about)
     parser.add_argument("--init-weights", type=path, metavar="WHICH", help=f"of OTHER: {WEIGHTS}")
     add_accept_changed_code(parser, "resume the run")
-    about = "fail if RUN has no checkpoint, because its file system is not mounted, for example"
+    about = "fail if RUN has no checkpoint (for example because its file system is not mounted)"
     parser.add_argument("--must-resume", action="store_true", help=about)
 
     looking = parser.add_argument_group("debugging and profiling", "docs/performance.md")
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     looking.add_argument("--profile", type=span, metavar="START:STEPS", help=about)
     about = "stop at the first non-finite gradient, and name the line of code that it comes from"
     looking.add_argument("--debug-nans", action="store_true", help=about)
-    about = "detected on SLURM, TPU pods, Kubernetes and Open MPI; elsewhere give these to each (docs/scaling.md)"
+    about = "detected on SLURM, TPU pods, Kubernetes, Open MPI; elsewhere give these to each process (docs/scaling.md)"
     processes = parser.add_argument_group("several processes", about)
     processes.add_argument("--coordinator", metavar="HOST:PORT", help="the host of process 0, and a free port there")
     processes.add_argument("--processes", type=int, metavar="N", help="number of processes; 1 = do not look for others")

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
     model, decode = model_choice.load(arguments)
     seen = training_words(arguments.workdir)
     if not arguments.files and sys.stdin.isatty():
-        tell("Type a sentence and press Enter; Ctrl-D ends. The first ones wait until their search is compiled.")
+        tell("Type a sentence and press Enter; Ctrl-D ends. The first translations wait for compilation.")
     done = empty = 0
     for block in text_input.blocks(arguments.files):
         unseen = [word for word in dict.fromkeys(" ".join(block.lines).split()) if seen and word not in seen]

@@ -65,8 +65,8 @@ class BatchStatistics:
     def __str__(self) -> str:
         source, target = self.source_tokens / self.steps_per_epoch, self.target_tokens / self.steps_per_epoch
         lines = [
-            f"{self.pairs:,} pairs an epoch in {self.steps_per_epoch:,} batches; {self.dropped:,} dropped as too long",
-            f"tokens a batch: {source:,.0f} source, {target:,.0f} target; not padding: {self.share:.1%}",
+            f"{self.pairs:,} pairs per epoch in {self.steps_per_epoch:,} batches; {self.dropped:,} dropped as too long",
+            f"tokens per batch: {source:,.0f} source, {target:,.0f} target; not padding: {self.share:.1%}",
         ]
         return "\n".join(lines + [f"  {count:>7,} batches of {shape}" for shape, count in self.shapes])
 

@@ -345,7 +345,7 @@ def train_sentencepiece(
         problem = str(error).rpartition("] ")[2]  # behind the place in its source
         raise BadInput(
             f"{size_option} = {vocab_size}: SentencePiece says: {problem} Too large: data.hard_vocab_limit=false takes "
-            "as many tokens as the text supports. Too small: data.byte_fallback=false saves the 256 bytes"
+            "as many tokens as the text supports. If it is too small, data.byte_fallback=false saves the 256 bytes"
         ) from None
     return SentencePieceTokenizer(model.getvalue())
 

@@ -382,7 +382,7 @@ class MultiHeadAttention(nn.Module):
     def _heads(self, projection: Linear, x: jax.Array, heads: int, width: int | None) -> jax.Array:
         """The projection of x to this many heads of this width, by default d_model / num_heads."""
         if width is None:
-            check_multiple(self.num_heads, "num_heads, or d_k and d_v given", width=x.shape[-1])
+            check_multiple(self.num_heads, "num_heads, unless d_k and d_v are given", width=x.shape[-1])
             width = x.shape[-1] // self.num_heads
         return projection(x, heads, width)
 

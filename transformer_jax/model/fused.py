@@ -33,11 +33,11 @@ def resolved(config: ModelConfig, device: jax.Device, is_local: bool) -> ModelCo
     capability = re.fullmatch(r"(\d+)\.\d+", str(getattr(device, "compute_capability", "")))
     has_kernels = device.platform == "gpu" and capability is not None and int(capability[1]) >= 8
     reasons = {
-        "it has no model.attention_softcap": config.attention_softcap is not None,
-        f"it needs d_k = d_v, here {width} and {config.value_size}": width != config.value_size,
-        f"cuDNN needs an NVIDIA GPU, Ampere or later, here is a {device.device_kind}": not has_kernels,
+        "cuDNN has no model.attention_softcap": config.attention_softcap is not None,
+        f"cuDNN needs d_k = d_v, not {width} and {config.value_size}": width != config.value_size,
+        f"cuDNN needs an NVIDIA GPU, Ampere or later, not {device.device_kind}": not has_kernels,
         "cuDNN needs devices that divide a batch by rows, and by whole heads": not is_local,
-        f"cuDNN computes in bfloat16, here is {config.dtype}": config.dtype != "bfloat16",
+        f"cuDNN needs model.dtype = bfloat16, not {config.dtype}": config.dtype != "bfloat16",
         f"cuDNN needs d_k <= {LARGEST_HEAD}, a multiple of 8, not {width}": width % 8 > 0 or width > LARGEST_HEAD,
     }
     problem = next((reason for reason, applies in reasons.items() if applies), None)

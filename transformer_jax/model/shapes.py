@@ -18,7 +18,7 @@ FEATURES = "DEKV"
 TYPES: dict[Any, str] = {
     jnp.floating: "floating-point, such as float32",
     jnp.integer: "an array of token ids, int32",
-    jnp.bool_: "bool, True = may attend; for ones and zeros use mask == 1, for 0 and -1e9, to be added, mask == 0",
+    jnp.bool_: "bool, True = may attend; for ones and zeros use mask == 1, for an additive mask (0 and -1e9) mask == 0",
 }
 
 

@@ -216,7 +216,7 @@ class Transformer(nn.Module):
     ) -> jax.Array:
         """The default mask of cross-attention: the *source's* padding and other segments are hidden."""
         if (source_segments is None) != (target_segments is None):
-            raise ValueError("segments of one side: give those of both sides, or cross_mask")
+            raise ValueError("segments are given for one side only: give both, or cross_mask")
         mask = padding_mask(source_BS, self.config.pad_id)
         if source_segments is not None and target_segments is not None:
             mask = mask & segment_mask(target_segments, source_segments)

@@ -146,8 +146,8 @@ def check_flags(coordinator: str | None, count: int | None, number: int | None) 
     host, _, port = (coordinator or "").rpartition(":")
     if count is None or number is None or not 0 <= number < count or not host or not port.isdecimal():
         raise BadInput(
-            f"--coordinator={coordinator} --processes={count} --process-id={number}: go together, HOST:PORT of the "
-            "machine where process 0 runs, N, and a number below N"
+            f"--coordinator={coordinator} --processes={count} --process-id={number}: give all three: "
+            "HOST:PORT of the machine of process 0, N, and a number below N"
         )
     return count > 1
 

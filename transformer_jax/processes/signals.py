@@ -55,7 +55,7 @@ class StopSignals:
         name = signal.Signals(number).name
         if not self.asked:
             self.asked, self._asked_at = f"by {name}", time.monotonic()
-            tell(f"{name}: saving, then ending (once more ends at once)")
+            tell(f"{name}: saving a checkpoint, then ending (a second signal ends at once)")
         elif number == signal.SIGINT or time.monotonic() > self._asked_at + SECONDS_UNTIL_THE_SECOND:
             tell(f"{name} again: ending at once; the last checkpoint is kept")
             os._exit(1)

@@ -46,7 +46,7 @@ def _state(path: Path) -> str:
     """How far it is, and its best validation."""
     lines = read_metrics(path / "metrics.jsonl")
     if not lines:
-        return "Not a single line of metrics is written yet."
+        return "No metrics have been written yet."
     planned = RunFolder(path).last_step()
     text = f"{max(line['step'] for line in lines):,} updates" + (f" of {planned:,}." if planned else ".")
     if validations := [line for line in lines if line.get("valid_loss") is not None]:

@@ -146,7 +146,7 @@ class Checkpoints:
         if any(reasons):
             number, reason = next((number, reason) for number, reason in enumerate(reasons) if reason)
             raise Failed(
-                f"process {number} cannot read the checkpoint of step {step} ({reason}), and others can: do all see "
+                f"process {number} cannot read the checkpoint of step {step} ({reason}), but others can: do all see "
                 f"the files in {self.directory}? Nothing was changed; the same command tries again"
             )
         found_digests = digests(state)
@@ -188,7 +188,7 @@ class Checkpoints:
             act()
         except Exception as error:
             whole = [step for step in self.steps if (self.directory / str(step)).is_dir()]
-            safe = f"the newest whole one is of step {whole[-1]}" if whole else "there is none yet"
+            safe = f"the newest complete one is of step {whole[-1]}" if whole else "there is none yet"
             is_full = "No space left" in str(error) or "quota exceeded" in str(error)
             reason = "the disk is full" if is_full else _first_line(error)
             raise Failed(

@@ -101,7 +101,7 @@ class CodeSnapshots:
             if code is not None and (file := self.path / code.digest[:12] / code.main).is_file():
                 copy = f"{file}:{address.rpartition(':')[2]}"
                 if source_digest(copy) == code.source:
-                    tell(f"warning: {file_of(address)} {why}; {option.path} is the copy that the run has kept, {copy}")
+                    tell(f"warning: {file_of(address)} {why}; {option.path} uses the run's copy, {copy}")
                     return copy
             if option.path.startswith("model.parts."):
                 raise BadInput(f"{config_file}: {option.path} = {address}: {why}, and RUN/code has no copy of it")

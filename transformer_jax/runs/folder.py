@@ -154,7 +154,7 @@ class RunFolder:
         """Warns if config.json is not what the training wrote."""
         digest = hashlib.sha256(read_bytes(self.config)).hexdigest()
         if self.versions().get(CONFIG_DIGEST, digest) != digest:
-            tell(f"warning: {self.config} is not what was written there (changed by hand, or damaged); taken as it is")
+            tell(f"warning: {self.config} was changed by hand, or is damaged; it is used as it is")
 
     def holds_run(
         self, config: ExperimentConfig, schedule_end: ScheduleEnd = None, unknown: Collection[str] = ()
@@ -189,13 +189,13 @@ class RunFolder:
             # What made the steps so far, if it is not what makes the next ones.
             made_by = {name: before[name] for name in MADE_BY if name in before}
             changed = [
-                f"{name} {old} there, {versions.get(name)} here"
+                f"{name} changed from {old} to {versions.get(name)}"
                 for name, old in made_by.items()
                 if old != versions.get(name)
             ]
             earlier = before.get(EARLIER, []) + ([{"until": step, **made_by}] if changed else [])
             if changed:
-                tell(f"warning: {self.path}: {', '.join(changed)}: the run goes on, perhaps not bit for bit")
+                tell(f"warning: {self.path}: {', '.join(changed)}: the run continues, perhaps not bit for bit")
             versions |= {EARLIER: earlier} if earlier else {}
             versions |= {LAST_STEP: last_step, INIT_FROM: self.init_from if step is None else before.get(INIT_FROM)}
             versions[CONFIG_DIGEST] = hashlib.sha256(text).hexdigest()

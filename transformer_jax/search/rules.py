@@ -106,7 +106,7 @@ class SearchRules:
             prefix_BP = np.asarray(self.prefix)
             is_end_BP = np.isin(prefix_BP, (self.pad_id, self.eos_id))
             if np.any(is_end_BP[:, :-1] & (prefix_BP != self.pad_id)[:, 1:]):
-                raise ValueError("prefix has a token after <pad> or <eos>: <pad> fills up its end")
+                raise ValueError("prefix has a token after <pad> or <eos>: pad it at its end")
 
     def check_logits(self, logits_RV: ArrayLike, rows: int) -> Array:
         """The logits in float32. Raises ValueError unless they are [rows, vocabulary] and all known ids are in it."""

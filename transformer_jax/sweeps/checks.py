@@ -128,7 +128,7 @@ def _metric_problems(sweep: Sweep, experiments: Sequence[ExperimentConfig]) -> l
     if not all(_is_number(margin) and margin > 0 for margin in margins(sweep).values()):
         problems.append(f"margin = {sweep.margin!r}: must be positive")
     if None in margins(sweep):
-        problems.append(f"margin = {sweep.margin!r}: is of the primary metric; give primary, or {{'bleu': 0.5}}")
+        problems.append(f"margin = {sweep.margin!r}: needs primary, whose margin it is; or give {{'bleu': 0.5}}")
     return problems
 
 
@@ -203,7 +203,7 @@ def _twins(sweep: Sweep, experiments: Mapping[str, ExperimentConfig]) -> list[st
         values = [schema.value_at(config, option.path) if option.has_effect(config) else None for option in options]
         by_config.setdefault(repr(values), []).append(variant.name)
     return [
-        f"variants {' and '.join(map(repr, names))}: all that has an effect is the same in them; leave one out "
+        f"variants {' and '.join(map(repr, names))}: differ in no option that has an effect; leave one out "
         "(a control repeats a variant with Variant(name, same_as=...))"
         for names in by_config.values()
         if len(names) > 1

@@ -63,7 +63,7 @@ def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions)
     definition = sweep.merged(definition, options.together is not None, options.only)
     if (looks := sweep.looks()) and (added := [seed for seed in definition.seeds if seed not in looks[0]["seeds"]]):
         seeds = ", ".join(map(str, added))
-        tell(f"warning: seeds {seeds} are added after a report was made, which makes false alarms likelier")
+        tell(f"warning: seeds {seeds} are added after a report was made, which makes false positives more likely")
     definition = dataclasses.replace(
         definition,
         together=options.together is not None,

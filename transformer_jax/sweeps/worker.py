@@ -128,7 +128,7 @@ class Worker:
             if len(ready) == 1:
                 self._fail(ready[0], error)
                 return
-            tell(f"{len(ready)} runs cannot train together: {reason_of(error)}; each of them trains apart")
+            tell(f"{len(ready)} runs cannot train together: {reason_of(error)}; they train separately")
             for run in ready:
                 self._train_and_evaluate([run])
             return
@@ -259,7 +259,7 @@ def training(run: SweepRun, config: ExperimentConfig, at_step: int | None = None
     lines = read_metrics(run.folder.metrics)
     logged = [line for line in lines if "seconds" in line]
     if not logged:
-        raise Failed(f"{run.folder.metrics}: has no line about the training; train.log_every may be too large")
+        raise Failed(f"{run.folder.metrics}: has no line of training metrics; train.log_every may be too large")
     pairs = training_batches(config.data, Prepared.open(run.folder.data(config)).pairs("train")).statistics()
     lengths = (round(tokens / pairs.pairs) for tokens in (pairs.source_tokens, pairs.target_tokens))
     source_tokens = sum(line["source_tokens_per_second"] * line["seconds"] for line in logged)

@@ -50,7 +50,7 @@ def traced(compiled: CompiledSteps, first: int, count: int, last_step: int, dire
     def traced_step(state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
         nonlocal number
         if number == 0 and (number := int(state.step)) >= first:
-            raise BadInput(f"--profile: step {first:,} is already made: this start begins after step {number:,}")
+            raise BadInput(f"--profile: step {first:,} is in the past: training resumes after step {number:,}")
         number += 1
         if number == first:
             jax.block_until_ready(state)  # so that earlier work is not in the trace

@@ -126,7 +126,7 @@ def header(
     lines = {
         "model": f"{count(compiled.abstract_state.params):,} parameters: {model.in_words}, {model.dtype}; "
         f"vocabulary {model.vocab_size:,}" + (f" and {model.target_vocab_size:,}" if model.target_vocab_size else ""),
-        "data": f"{statistics.pairs:,} pairs an epoch in {per_epoch:,} batches of {len(batches.shapes)} shapes; "
+        "data": f"{statistics.pairs:,} pairs per epoch in {per_epoch:,} batches of {len(batches.shapes)} shapes; "
         + "; ".join([f"{statistics.dropped:,} dropped as longer than {config.data.max_length}", *left_out]),
         "a batch": f"{statistics.source_tokens / per_epoch:,.0f} source + {statistics.target_tokens / per_epoch:,.0f} "
         f"target tokens on average ({statistics.share:.0%} of its positions, the rest is padding)"
@@ -137,7 +137,7 @@ def header(
         "devices": f"{mesh.devices.size} {', '.join(sorted({device.device_kind for device in mesh.devices.flat}))} as "
         + " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
         + (f"; {processes().count} processes" if processes().count > 1 else ""),
-        "programs": f"{programs} for the shapes of batches to come, compiled side by side; the first is waited for",
+        "programs": f"{programs} for the shapes of batches, compiled side by side; training starts with the first",
         "peak": str(speed),
     }
     return "\n".join(f"{name:>11}: {text}" for name, text in lines.items())

@@ -85,19 +85,19 @@ def incompatible(configs: Sequence[ExperimentConfig]) -> list[str]:
         if option.together is None:
             problems.append(f"{path} = {listed}: must be the same for all")
         elif option.together == "number or none" and not all(values) and any(values):
-            problems.append(f"{path} = {listed}: all have one, or none has")
+            problems.append(f"{path} = {listed}: must be set for all or for none")
     for path in EARLY_ENDS:
         if (limit := schema.value_at(configs[0], path)) is not None:
-            problems.append(f"{path} = {limit}: may end each run at another step, and these end together")
+            problems.append(f"{path} = {limit}: could end the runs at different steps")
     if configs[0].train.keep_latest < 2:
-        problems.append("train.keep_latest = 1: must be at least 2, or a kill while they save leaves no common step")
+        problems.append("train.keep_latest = 1: must be at least 2, for a common step after a kill while they save")
     return problems
 
 
 def refuse_incompatible(configs: Sequence[ExperimentConfig]) -> None:
     problems = incompatible(configs)
     if len(configs) > 1 and jax.process_count() > 1:
-        problems.append(f"they train in one process, here are {jax.process_count()}")
+        problems.append(f"they need one process, not {jax.process_count()}")
     if problems:
         raise BadInput("runs that cannot train together:\n  " + "\n  ".join(problems))
 

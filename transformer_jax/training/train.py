@@ -130,7 +130,7 @@ class RunSetup:
                 "tokens: raise it (and train anew), or lower data.max_length (for training data)"
             )
         if self.most_tokens * min(train.log_every, self.last_step) > MOST_COUNTED:
-            yield f"train.log_every = {train.log_every:,}: has more than {MOST_COUNTED:,} tokens: lower it"
+            yield f"train.log_every = {train.log_every:,}: a line has more than {MOST_COUNTED:,} tokens: lower it"
         for name, measures in (("patience", is_evaluated), ("until_flat", False)):
             if (limit := getattr(train, name)) is not None and self.validation is None and not measures:
                 yield f"train.{name} = {limit:g} needs validation data, and there is none"
@@ -321,7 +321,7 @@ class Trainer:
         ]
         self.progress.report(self.step, lines)
         if self._compiling and all(program.done() for program in self._compiling):
-            programs = f"all {len(self._compiling)} programs of batches are ready"
+            programs = f"all {len(self._compiling)} programs are compiled"
             self.runs[0].tell(f"step {self.step:>7,}  {programs}; {self.setup.compilations}")
             self._compiling = []
 
@@ -471,14 +471,14 @@ class Recorder:
         """Why the run ends before its last step, by train.patience or train.until_flat; or ""."""
         train = self.config.train
         if train.patience is not None and validations_since_best(self.scores) >= train.patience:
-            return f"no better {train.best_metric} in {train.patience} validations (a higher train.patience trains on)"
+            return f"no better {train.best_metric} in {train.patience} validations (raise train.patience to train on)"
         if train.until_flat is not None:
             losses = {line["step"]: line.get("valid_loss") for line in self.validations}
             improvement = improvement_at_the_end(losses, self.config.optimizer.warmup_steps)
             if improvement is not None and improvement < train.until_flat:
                 return (
                     f"the validation loss improved by {100 * improvement:.2g} % over the last fifth of the updates "
-                    "(a lower train.until_flat trains on)"
+                    "(lower train.until_flat to train on)"
                 )
         return ""
 

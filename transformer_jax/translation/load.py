@@ -113,7 +113,7 @@ class Run:
     def attention(self, translation: Translation, rank: int = 0) -> Attention:
         """The attention weights of every layer and head, for the source and one of its hypotheses."""
         if not translation.source.tokens:
-            raise BadInput(f"{translation.source.text!r}: has no tokens, so that there is no attention to them")
+            raise BadInput(f"{translation.source.text!r}: has no tokens, so there is no attention")
         target = translation.hypotheses[rank].tokens
         return attention_of_pair(self.config.model, self.params, translation.source.tokens, target)
 
@@ -135,7 +135,7 @@ def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | No
     folder = RunFolder(workdir)
     if (folder.path / WEIGHTS).is_file():
         if weights != "latest" or at_step is not None:
-            raise BadInput(f"{workdir}: is an exported folder, which has no other weights (--weights, --step)")
+            raise BadInput(f"{workdir}: is an exported folder with one set of weights: leave out --weights and --step")
         return read_export(folder.path)
     if weights not in ("latest", "best"):
         place = folder.averaged if weights == "averaged" else Path(paths.expanded(weights))

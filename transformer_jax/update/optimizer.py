@@ -131,7 +131,7 @@ def _by_group(config: OptimizerConfig, schedule: optax.Schedule) -> optax.Gradie
         labels = jax.tree_util.tree_map_with_path(label, params)
         for number, (pattern, _) in enumerate(config.groups):
             if f"group_{number}" not in jax.tree.leaves(labels):
-                raise BadInput(f"optimizer.groups: {pattern!r} matches no parameter that no earlier group has")
+                raise BadInput(f"optimizer.groups: {pattern!r} matches no parameter, or only those of earlier groups")
         return labels
 
     return optax.partition(optimizers, labels) if config.groups else optimizers["rest"]
@@ -167,7 +167,7 @@ def _muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTr
     With consistent_rms = 0.2 updates are as large as Adam's (Liu et al. 2025): one learning rate suits both.
     """
     if any(name.startswith("adam_") for name in config.kwargs):
-        raise BadInput("optimizer.kwargs: adam_*: Muon's Adam has optimizer.beta1, beta2, epsilon and weight_decay")
+        raise BadInput("optimizer.kwargs: adam_*: set optimizer.beta1, beta2, epsilon and weight_decay instead")
     hidden = _make(config, optax.contrib.muon, schedule, {"consistent_rms": 0.2, **config.kwargs})
     rest = _single(with_values(config, {"name": "adam", "kwargs": {}}), schedule)
 

@@ -73,7 +73,7 @@ def batch_share(mesh: Mesh) -> tuple[int, int]:
         by_process.setdefault(device.process_index, set()).add(shard_of[device][0].start or 0)
     shares = sorted({tuple(sorted(shards)) for shards in by_process.values()})
     if len({len(share) for share in shares}) > 1 or sum(map(len, shares)) != batch_shards(mesh):
-        raise ConfigError([f"mesh: the devices of each process must have as many shards of a batch, not {shares}"])
+        raise ConfigError([f"mesh: the devices of each process must have equally many shards of a batch, not {shares}"])
     return shares.index(tuple(sorted(by_process[jax.process_index()]))), len(shares)
 
 
@@ -108,8 +108,8 @@ def state_shardings(abstract_state: Any, mesh: Mesh, model: ModelConfig, replica
     shardings = jax.tree_util.tree_map_with_path(place, abstract_state)
     if uncovered:
         raise BadInput(
-            f"no sharding rule covers {', '.join(uncovered)}: with mesh.fsdp or mesh.tensor above 1 name it in "
-            "mesh.replicate, a pattern that its path contains"
+            f"no sharding rule covers {', '.join(uncovered)}: with mesh.fsdp or mesh.tensor above 1, add a "
+            "pattern of its path to mesh.replicate"
         )
     return shardings
 

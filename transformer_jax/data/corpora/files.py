@@ -122,7 +122,7 @@ class ColumnCorpus(TextCorpus):
     def __init__(self, config: DataConfig, **names: str):
         """`names` are the names of the files of the splits."""
         if config.corpus_folder is None:
-            raise BadInput(f"data.corpus_folder: names no folder; {config.corpus} is read from the files of one")
+            raise BadInput(f"data.corpus_folder: must name the folder with the files of {config.corpus}")
         super().__init__({split: [(str(Path(config.corpus_folder, name)), None)] for split, name in names.items()})
         self._name = config.corpus
 
