@@ -16,7 +16,7 @@ ROUNDING = 1e-9
 def counts(
     right_N: Sequence[int], groups: Sequence[Mapping[str, str]] | None = None, clusters: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """How many are right, with `interval`; the same for every group, the examples with one value of one label."""
+    """How many examples are right, with `interval`, in all and per group: the examples with one value of a label."""
 
     def counted(members: Sequence[int]) -> dict[str, Any]:
         right = [right_N[i] for i in members]

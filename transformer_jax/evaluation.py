@@ -32,7 +32,7 @@ class Measure(NamedTuple):
 
 
 def measures(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> dict[str, Measure]:
-    """BLEU, chrF, the paper's BLEU and exact match of a whole test set, every sentence of it.
+    """BLEU, chrF, the paper's BLEU and exact match of a whole test set.
 
     `tokenize` is sacreBLEU's tokenizer of BLEU, as in the option decode.bleu_tokenize.
     """
@@ -112,7 +112,7 @@ def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
 def perplexities(log_probabilities: Sequence[np.ndarray], references: Sequence[str]) -> dict[str, float]:
     """exp(-log P / count) of the references: per token, and, for any vocabulary, per word and character.
 
-    `log_probabilities` are those of each reference's tokens, <eos> included; so the end of a sentence also counts as
+    `log_probabilities` has an array for each reference, <eos> included; so the end of a sentence also counts as
     one word and one character. Words are separated by white space.
     """
     total = sum(float(np.sum(values, dtype=np.float64)) for values in log_probabilities)

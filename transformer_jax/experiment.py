@@ -68,7 +68,7 @@ def train_run(
     """Prepares the data if necessary, and trains in `workdir` or resumes the run there; returns how it ended.
 
     A new run starts from `params`, those of the run `init_from`, or else from random parameters. A run whose custom
-    code was edited is resumed only with `accept_changed_code`. Raises Diverged if the run is of no use.
+    code was edited is resumed only with `accept_changed_code`. Raises Diverged if the run diverges.
     """
     folder = RunFolder(workdir, processes().is_first, accept_changed_code, labels)
     folder.init_from, folder.must_resume = init_from, must_resume

@@ -39,7 +39,7 @@ ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o
 
 
 class Ids(NamedTuple):
-    """Our id of each Marian token, on both sides, and the tokens and logits of one library as those of the other."""
+    """This library's id of each Marian token, on both sides, and conversions of token ids and logits."""
 
     source: np.ndarray
     target: np.ndarray

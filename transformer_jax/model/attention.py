@@ -60,7 +60,7 @@ def near_mask(distances: jax.Array, window: int, is_causal: bool) -> jax.Array:
 
 
 def combine_masks(*masks: ArrayLike | None) -> jax.Array | None:
-    """Attends where every mask allows it; None allows everything."""
+    """True where every mask is True; None allows everything."""
     given = [jnp.asarray(mask) for mask in masks if mask is not None]
     for mask in given:
         check_type(jnp.bool_, mask=mask)
@@ -86,7 +86,7 @@ def scaled_dot_product_attention(
     - `q_BTHK`, `k_BSHK`, `v_BSHV`: queries, keys and values, [batch, length, heads, width]. Keys and values may have
       fewer heads, a divisor of the queries' (Ainslie et al. 2023): each serves several neighbouring heads of queries.
     - `mask`: boolean, True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1].
-    - `bias`: of such a shape, is added to the scores.
+    - `bias`: added to the scores, of such a shape as well.
     - `scale`: replaces 1 / sqrt(d_k).
     - `softcap`: scores s become softcap tanh(s / softcap) (Gemma 2, 2024), before the bias is added.
     """
@@ -185,23 +185,23 @@ def _attended(
 
 
 class Context(flax.struct.PyTreeNode):
-    """The arguments of attention besides its inputs. Stacks and layers take the same tuple, for all their attentions.
+    """The arguments of attention besides its inputs. Stacks and layers pass it to all their attention modules.
 
     - `mask`: boolean, True = may attend, of the shape [B or 1, H or 1, T or 1, S or 1]. Without one each query attends
       to all keys; with a cache of self-attention, to the slots up to its own.
-    - `encoding`: the position encoding, where it acts in attention; stacks set it for their layers.
+    - `encoding`: the position encoding, if it acts in attention; stacks set it for their layers.
     - `positions_BT`: the positions of the queries, one row per sentence or one for all; by default 0, 1, 2 ..., with a
       cache those after the filled slots.
     - `key_positions_BS`: the positions of the keys, by default those of the queries; with a cache, of all its slots, by
       default 0, 1, 2 ...
-    - `cache`: of decoding. The cache of self-attention, from `new_cache`, gets the new keys and values appended; the
+    - `cache`: for decoding. The cache of self-attention, from `new_cache`, gets the new keys and values appended; the
       cache of cross-attention, from `project_memory`, is only read.
     - `head_mask`: a factor for each head's output, "H"; for a stack "NH", with a row per layer.
     - `lengths_B`, `is_causal`: for fused kernels, which read no mask: the keys of each row that `mask` does not hide,
       and whether it hides later ones. Without `lengths_B` a mask is computed by the plain formula.
-    - `window`: of self-attention: keys farther away than this are hidden. Without a cache, later keys (if `is_causal`)
+    - `window`: in self-attention, keys farther away than this are hidden. Without a cache, later keys (if `is_causal`)
       and those of other segments (`segments_BT`) are then hidden as well, whether or not `mask` does so.
-    - `deterministic`: False drops elements, and needs `rngs={"dropout": key}`.
+    - `deterministic`: False applies dropout, and needs `rngs={"dropout": key}`.
     """
 
     mask: ArrayLike | None = None
@@ -221,7 +221,7 @@ class MultiHeadAttention(nn.Module):
     """Section 3.2.2: Concat(head_1 .. head_h) W^O, head_i = Attention(Q W^Q_i, K W^K_i, V W^V_i).
 
     `attention(x, x)` is self-attention, `attention(x, memory)` cross-attention. The output is as wide as the query.
-    A mask has four axes: one of the shape [batch, keys] is `mask[:, None, None, :]`.
+    A mask has four axes: write one of the shape [batch, keys] as `mask[:, None, None, :]`.
     `apply(..., mutable=["intermediates"])` also returns the weights, BHTS, under "weights".
 
     - `num_heads`: the number of heads, h.

@@ -45,7 +45,7 @@ def angles(positions: ArrayLike, width: int, theta: float = 10_000.0) -> jax.Arr
 def apply_rotary(x_BTHK: ArrayLike, positions_BT: ArrayLike, theta: float = 10_000.0) -> jax.Array:
     """Rotary positions (Su et al. 2021): each pair of neighbours (2i, 2i + 1) of a query or key, rotated.
 
-    The angle is position / theta^(2i / d_k). `positions_BT` has a row per sentence, or a single one, or is "T".
+    The angle is position / theta^(2i / d_k). `positions_BT` is [batch or 1, length], or [length].
     Llama's code in Hugging Face has the pairs (i, i + d_k / 2) instead.
     """
     x_BTHK, positions_BT = jnp.asarray(x_BTHK), jnp.asarray(positions_BT)
@@ -154,7 +154,7 @@ class Sinusoidal(Positions):
 class Learned(Positions):
     """A trained vector per position, added to the embeddings (Table 3, row E). Ends at `max_length`.
 
-    Vectors begin with the variance 1 / d_model, or 1 / `base_d_model`, that of muP's base model.
+    Their initial variance is 1 / d_model, or with muP 1 / `base_d_model`.
     """
 
     max_length: int

@@ -43,7 +43,7 @@ class EncoderLayer(_Layer):
     """Self-attention, then feed-forward (section 3.1).
 
     - `attention_cls`, `feed_forward_cls`: make the sub-layers, as in `functools.partial(MultiHeadAttention, 8)`.
-    - `placement`, `norm_cls`, `dropout`, `alpha`: of the residual connection around each of them, see `Residual`.
+    - `placement`, `norm_cls`, `dropout`, `alpha`: fields of the residual connection around each, see `Residual`.
     """
 
     def __call__(self, x_BSD: jax.Array, context: Context) -> jax.Array:
@@ -59,7 +59,7 @@ class DecoderLayer(_Layer):
     """Self-attention, cross-attention to the encoder's output ("memory"), then feed-forward (section 3.1).
 
     It has the fields of `EncoderLayer`. With a cache (from `new_cache`) x holds only new tokens, and the memory is
-    in the cache. The caches of self- and cross-attention are in their contexts; the result has both of them, or None.
+    in the cache. Each context has the cache of its attention, and the result has both caches, or None.
     """
 
     def setup(self) -> None:
@@ -135,7 +135,7 @@ class _Stack(nn.Module):
 class Encoder(_Stack):
     """A stack of encoder layers over embedded tokens.
 
-    - `layer_cls`: makes a layer, as `functools.partial(EncoderLayer, ...)`.
+    - `layer_cls`: makes a layer, such as `functools.partial(EncoderLayer, ...)`.
     - `num_layers`: how often a layer is applied.
     - `positions_cls`: makes the position encoding, by default none.
     - `dropout`: the rate at which the sum of embeddings and positions is dropped.

@@ -51,7 +51,7 @@ DEFAULT = AttentionInputs()
 
 
 class Transformer(nn.Module):
-    """Figure 1. `encode` the source, `decode` the target against it, or both at once.
+    """Figure 1. `encode` encodes the source, `decode` gives logits of the target; a call does both.
 
     The target is the decoder's *input*: it begins with <bos>, and the logits at t predict what follows target[:, t].
     `head_masks` multiplies each head's output by a factor: {"encoder", "decoder" or "cross": an array (layer, head)}.
@@ -136,7 +136,7 @@ class Transformer(nn.Module):
         head_masks: HeadMasks | None = None,
         deterministic: bool = True,
     ) -> jax.Array:
-        """Logits_BTN against the encoder's output; `memory_mask` is cross-attention's, as from `cross_mask`."""
+        """Logits_BTN, given the encoder's output; `memory_mask` is cross-attention's mask, from `cross_mask`."""
         context = Context(_known(memory_mask), deterministic=deterministic)
         return self.logits(self._decode(target_BT, memory_BSD, context, DEFAULT, head_masks))
 
@@ -200,9 +200,9 @@ class Transformer(nn.Module):
     ) -> tuple[jax.Array, DecoderCache]:
         """The decoder's output for new tokens, by default those that follow the cache's, and the cache with them.
 
-        - `memory_mask`: cross-attention's, as from `cross_mask`.
-        - `mask`: self-attention's over the slots of the cache, by default those up to each token's own.
-        - `positions_BT`, `key_positions`: of the tokens, and of all slots; by default slot l is at position l.
+        - `memory_mask`: the mask of cross-attention, from `cross_mask`.
+        - `mask`: self-attention's mask over the slots of the cache; by default a token sees the slots up to its own.
+        - `positions_BT`, `key_positions`: positions of tokens and of all slots; by default slot l is at position l.
         """
         check_ids("tokens", tokens_BT, self._target_size)
         window = self.config.window

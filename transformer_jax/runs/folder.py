@@ -59,7 +59,7 @@ LEFT_BY_A_START = {".lock", "data", "data.lock", "data.partial", ".worker.lock",
 
 
 class RunFolder:
-    """The folder of a run. Of several processes one writes and the others read.
+    """The folder of a run. With several processes the first writes, and the others read.
 
     With `accept_changed_code` a run is resumed although its custom code was edited, and that is recorded.
     """

@@ -39,14 +39,14 @@ def beam_search(
 ) -> SearchResult:
     """Keeps the K most probable unfinished targets of each sentence; returns the N finished ones of highest score.
 
-    `step` (see `Step`) sees batch_size * beam_size rows, those of a sentence side by side, and `cache` is laid out for
-    that already: by `repeat_beams`, or better, with what beams share stored once for each sentence.
+    `step` (see `Step`) gets batch_size * beam_size rows, with the rows of a sentence side by side. `cache` must have
+    these rows already: `repeat_beams` makes them.
 
     `reorder(cache, parents_BK)` makes row k of a sentence continue the target of row parents_BK[b, k]. Use
-    `reorder=gather_beams` for a cache whose arrays all have rows first, and for another layout say where its rows are:
+    `reorder=gather_beams` if rows are the first axis of all arrays in the cache; otherwise say which axis they are:
     `reorder=functools.partial(gather_beams, axes={"layers": 1, "constants": None})`.
 
-    A beam of one is greedy search: the one target ends as soon as `<eos>` is its most probable token.
+    With a beam of one this is greedy search.
     """
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"n_best is {n_best}: must be between 1 and beam_size, which is {beam_size}")
@@ -186,7 +186,7 @@ def gather_beams(cache: Cache, parents_BK: Array, axes: Any = 0) -> Cache:
 
 
 def repeat_beams(cache: Cache, beam_size: int, axes: Any = 0) -> Cache:
-    """A cache of B rows as one of B * K rows, those of a sentence side by side; `axes` as in `gather_beams`."""
+    """Repeats each of the B rows of a cache K times, side by side; `axes` as in `gather_beams`."""
     return _map_rows(lambda leaf, axis: jnp.repeat(leaf, beam_size, axis), cache, axes)
 
 

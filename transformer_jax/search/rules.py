@@ -69,10 +69,10 @@ class SearchResult(NamedTuple):
 class SearchRules:
     """Which targets a search may return, and how it scores them. Lengths count generated tokens, `<eos>` included.
 
-    Ids are of the step's vocabulary. `<pad>` and `<bos>` are never generated, unless their id is also that of
-    `<eos>`. `min_length` and `max_lengths` are numbers for all sentences, or have one for each: `<eos>` is allowed from
-    the first on, and forced at the second, which is at most `max_length`. `prefix` holds the forced first tokens of
-    each sentence, filled up with `<pad>`; a minimum wins over a lower limit. `alpha` may be traced.
+    `<pad>` and `<bos>` are never generated, unless they have the same id as `<eos>`. `<eos>` is forbidden before
+    `min_length` tokens and forced at `max_lengths`, at most `max_length`; both are a number, or an array with one per
+    sentence. `prefix` has the first tokens of each sentence, padded with `<pad>` at the end. If a limit is below the
+    minimum, or too short for the prefix, it is raised. `alpha` may be traced.
     `stages` and `tail` (see stages.py) make the search faster, and change results only by rounding; `tail` is at most
     `batch_size`.
     """

@@ -35,13 +35,13 @@ def sample_search(
     top_k: int | None = None,
     top_p: ArrayLike = 1.0,
 ) -> SearchResult:
-    """Draws every token from softmax(logits / temperature), cut to the `top_k` best and then to the nucleus `top_p`.
+    """Draws every token from softmax(logits / temperature), among the `top_k` best and the nucleus `top_p`.
 
-    `keys` is one key, or one for each sentence. A sentence's sample depends on its own key alone; of one key, sentence
-    b has `fold_in(key, b)`. With keys made of numbers in a corpus it does not matter which batch a sentence is in.
+    `keys` has one key per sentence, or is a single key, from which sentence b gets `fold_in(key, b)`. A sample depends
+    only on the key of its sentence, not on the batch.
 
-    `temperature` and `top_p` are numbers or arrays with one for each sentence, and may be traced. A traced one that is
-    out of range makes the score NaN.
+    `temperature` and `top_p` are numbers, or arrays with one per sentence, and may be traced. If a traced one is out of
+    range, the score is NaN.
     """
     size = rules.batch_size
     heat: Any = temperature

@@ -64,7 +64,7 @@ class Run:
         return digest.hexdigest()
 
     def translate(self, texts: Sequence[str], **changes: Any) -> list[str]:
-        """The best translation of each text. `changes` to config.decode by name: beam=8, sample=True ..."""
+        """The best translation of each text. `changes` are options of decode by name: beam=8, sample=True ..."""
         return [translation.text for translation in self.translations(texts, **changes)]
 
     def translations(

@@ -55,7 +55,7 @@ class Hypothesis(NamedTuple):
 
 
 class Translation(NamedTuple):
-    """A text and its translations, best first. That of a blank text is empty."""
+    """A text and its translations, best first. A blank text has an empty translation."""
 
     source: Source
     hypotheses: tuple[Hypothesis, ...]

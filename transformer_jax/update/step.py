@@ -115,8 +115,8 @@ def make_train_step(
 ) -> Callable[[Any, TrainState, Any], tuple[TrainState, StepMetrics]]:
     """The jitted step (seed, state, batch) -> (state, metrics). It donates the old state, whose memory is reused.
 
-    The batch is a `transformer_jax.data.batching.Batch`, or a dict with its fields. The mesh is by default that of
-    `config.mesh`, and `abstract` is `TrainState.abstract` of all these. `config.seed` is not used: runs that differ
+    The batch is a `transformer_jax.data.batching.Batch`, or a dict with its fields. By default the mesh
+    is made from `config.mesh`, and `abstract` by `TrainState.abstract`. `config.seed` is not used, so runs that differ
     only in their seeds share the compiled program.
     """
     mesh = mesh or sharding.make_mesh(config.mesh)
