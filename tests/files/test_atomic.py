@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from transformer_jax.errors import Failed
+from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import Locked, explained, locked, write_atomically, write_json
 from transformer_jax.pictures import plots
 
@@ -81,6 +81,12 @@ def test_on_a_full_disk_a_picture_is_not_written_in_part(tmp_path, monkeypatch):
 def test_a_full_device_is_a_failure(tmp_path):
     with pytest.raises(Failed, match="the disk is full"), explained(tmp_path), open("/dev/full", "w") as file:
         file.write("text")
+
+
+def test_a_file_in_the_place_of_a_directory_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match=r"/file: is a file; must be a directory"), explained(tmp_path):
+        (tmp_path / "file/new.unfinished").mkdir()
 
 
 def test_a_file_name_that_is_not_utf_8_can_be_recorded(tmp_path):

@@ -102,3 +102,7 @@ def test_a_wrong_argument_is_refused_with_what_would_be_right(call, problem):
 def test_one_row_of_keys_serves_every_row_of_queries():
     one = scaled_dot_product_attention(HEADS, HEADS[:1], HEADS[:1])[0]
     assert (one == scaled_dot_product_attention(HEADS, HEADS, HEADS)[0]).all()
+
+
+def test_a_batch_may_be_empty():
+    assert model(SOURCE[:0], TARGET[:0]).shape[0] == 0 == model(SOURCE, TARGET[:, :0]).shape[1]

@@ -103,9 +103,11 @@ def explained(directory: Path) -> Iterator[None]:
         if error.errno == errno.EROFS:  # perhaps only until it is mounted again
             raise Failed(f"{error.filename or directory}: {error.strerror}") from None
         if error.errno in NOT_WRITABLE:
-            is_file = error.errno in (errno.ENOTDIR, errno.EEXIST)
-            reason = "is a file; must be a directory" if is_file else error.strerror
-            raise BadInput(f"{error.filename or directory}: {reason}") from None
+            place, reason = Path(error.filename or directory), error.strerror
+            if error.errno in (errno.ENOTDIR, errno.EEXIST):
+                place = next((path for path in place.parents if path.is_file()), place)
+                reason = "is a file; must be a directory"
+            raise BadInput(f"{place}: {reason}") from None
         raise
 
 

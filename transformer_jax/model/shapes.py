@@ -92,6 +92,6 @@ def check_ids(name: str, ids_BL: Any, vocabulary: int) -> None:
     if isinstance(ids_BL, jax.core.Tracer) or not getattr(ids_BL, "is_fully_addressable", True):
         return
     with jax.ensure_compile_time_eval():  # under jax.jit a known array would else become an unknown least value
-        for wrong in (int(jnp.min(ids_BL)), int(jnp.max(ids_BL))):
+        for wrong in (int(jnp.min(ids_BL, initial=0)), int(jnp.max(ids_BL, initial=0))):
             if not 0 <= wrong < vocabulary:
                 raise ValueError(f"{name} has the id {wrong}: must be between 0 and {vocabulary - 1} (vocab_size - 1)")

@@ -82,7 +82,7 @@ class Run:
         if isinstance(texts, str):
             raise TypeError("texts is one string: give a list of them")
         decode = decode or self.decode_config(**changes)
-        return self._translator.translate(self.params, texts, decode, first_id, references)
+        return self._translator.translate(self.params, list(texts), decode, first_id, references)
 
     def decode_config(self, **changes: Any) -> DecodeConfig:
         """config.decode with changes, checked like any config."""
