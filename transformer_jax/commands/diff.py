@@ -4,7 +4,7 @@
   transformer-jax diff runs/table3/runs/base/seed-0 runs/table3/runs/A-h=1/seed-0
 
 Options that have no effect in either run are left out. Scores on test sets are from `evaluate` and from sweeps; they
-compare only if the data is the same.
+can be compared only if the data is the same.
 """
 
 import argparse

@@ -7,8 +7,8 @@
 
 Scores and translations are written to RUN/translations/; another search (--beam ...), texts given by --source and
 exported folders have separate files. --against tests the difference from another run, evaluated before on the same test
-set, with a two-sided paired bootstrap over its sentences, for exact match over its clusters if it has them; p = 1 if
-the scores are equal.
+set, with a two-sided paired bootstrap over sentences (for exact match over clusters, if there are any); p = 1 if the
+scores are equal.
 """
 
 import argparse

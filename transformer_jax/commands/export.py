@@ -4,8 +4,8 @@
   transformer-jax export --workdir=runs/base --output=model --step=10000
   transformer-jax export --workdir=runs/base --output=model --weights=averaged --format=marian
 
-Any numpy reads it: safetensors.numpy.load_file("model/model.safetensors"). With --format=marian it is a folder that
-Hugging Face's MarianMTModel and CTranslate2's converter read, if Marian has that architecture.
+In Python, safetensors.numpy.load_file("model/model.safetensors") reads the weights. --format=marian writes a folder for
+Hugging Face's MarianMTModel and CTranslate2's converter, if Marian's format can describe the model.
 """
 
 import argparse

@@ -5,8 +5,8 @@
   transformer-jax train --config=configs/text.py --workdir=runs/finer --init-from=runs/en-de ...
 
 The folder needs config.json, model.safetensors, source.spm, target.spm and vocab.json; generation_config.json and
-tokenizer_config.json are read if present. An unsupported feature is an error that names it. Neither torch nor
-transformers is needed.
+tokenizer_config.json are read if present. An unsupported feature raises an error. Neither torch nor transformers
+is needed.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Scores given translations: prints log P of each line of one file given that line of the other.
+"""Scores given translations: prints the log-probability of each line of TARGET, given the same line of SOURCE.
 
   transformer-jax score --workdir=runs/demo in.txt out.txt
   transformer-jax score --workdir=runs/demo --json in.txt out.txt
 
-Prints the log-probability of each pair (natural, <eos> included) and the number of its tokens; with --json also
-every token's log-probability.
+The logarithm is natural, and <eos> counts. The number of tokens follows after a tab. --json also has every token's
+log-probability.
 """
 
 import argparse

@@ -6,9 +6,9 @@
   transformer-jax translate --workdir=runs/demo --sample --temperature=0.7 --seed=3 < in.txt
   transformer-jax translate --workdir=runs/demo --config.decode.alpha=1 < in.txt
 
-On a terminal without files, sentences can be typed. Words that were never seen in training are warned of on stderr. An
-empty line gives an empty line. With --n-best=N every line gives N lines, with --scores each begins with its score and a
-tab. --json writes an object a line, with all details.
+On a terminal without files, sentences can be typed. A warning on stderr names words that do not occur in the training
+text. An empty line gives an empty line. --n-best=N writes N lines per line, and --scores begins each with its score and
+a tab. --json writes one object per line, with all details.
 """
 
 import argparse
