@@ -206,7 +206,7 @@ class DataConfig(Section, affects="data"):
 
     @property
     def trains_tokenizer(self) -> bool:
-        """Whether a SentencePiece model is trained: those of symbols are only counted, a given file is used."""
+        """Whether a SentencePiece model is trained: symbols are only counted, and a given file is used as it is."""
         return self.tokenizer_file is None and self.tokenizer in ("bpe", "unigram")
 
     @property
@@ -234,7 +234,7 @@ class DataConfig(Section, affects="data"):
 ADAM_FAMILY = ("adam", "adamw", "nadam", "nadamw", "amsgrad", "adamax", "adamaxw", "radam")
 # Their learning rates depend on the total number of updates.
 ENDING_WITH_THE_RUN = ("cosine", "linear", "wsd")
-# What a parameter group may set.
+# The settings of a parameter group.
 GROUP_OPTIONS = ("name", "kwargs", "beta1", "beta2", "epsilon", "weight_decay")
 GROUP_SETTINGS = (*GROUP_OPTIONS, "learning_rate_factor")
 
@@ -294,7 +294,7 @@ class OptimizerConfig(Section):
 
     @property
     def names(self) -> list[str]:
-        """The optimizers of all parameters: `name`, and those of groups."""
+        """The optimizers of all parameters: `name`, and the names in groups."""
         return [self.name, *(settings["name"] for _, settings in self.groups if "name" in settings)]
 
     def contradictions(self) -> Iterator[str]:
@@ -322,7 +322,7 @@ class OptimizerConfig(Section):
             yield f"{min(given)} is for Adam's family; {name} has kwargs"
 
     def decaying(self, after: int) -> int:
-        """How many of the updates after the warmup decay. Of wsd (Hu et al. 2024) the last one has the final rate."""
+        """How many of the updates after the warmup decay. With wsd (Hu et al. 2024) the last one has the final rate."""
         return max(round(self.decay_fraction * after), 1) if self.schedule == "wsd" else after
 
     def same_until(self, *ends: int) -> int:

@@ -95,8 +95,8 @@ def metric_signature(metric: CustomFunction) -> str:
 def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
     """BLEU as reported at the time of the paper: of tokenised text, with compounds split at hyphens.
 
-    "rich-text format" counts as "rich ##AT##-##AT## text format", so more n-grams match. The tokenisation is that of
-    mteval-v13a, which differs little from Moses'. Only for comparison with published scores.
+    "rich-text format" counts as "rich ##AT##-##AT## text format", so more n-grams match. The tokenisation is
+    mteval-v13a's, which differs little from Moses'. Only for comparison with published scores.
     """
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 

@@ -67,7 +67,7 @@ def train_run(
 ) -> Ending:
     """Prepares the data if necessary, and trains in `workdir` or resumes the run there; returns how it ended.
 
-    A new run starts from `params`, those of the run `init_from`, or else from random parameters. A run whose custom
+    A new run starts from `params`, of the run `init_from`, or else from random parameters. A run whose custom
     code was edited is resumed only with `accept_changed_code`. Raises Diverged if the run diverges.
     """
     folder = RunFolder(workdir, processes().is_first, accept_changed_code, labels)
@@ -225,7 +225,7 @@ class TestSet:
     file_name: str
     sources: list[str]
     references: list[str]
-    # Of each example, if known: its labels, a cluster of dependent ones (see bootstrap.py).
+    # For each example, if known: its labels, and its cluster of dependent examples (see bootstrap.py).
     groups: list[dict[str, str]] | None = None
     clusters: list[str] | None = None
 

@@ -21,7 +21,7 @@ from transformer_jax.errors import BadInput, ConfigError, did_you_mean
 from transformer_jax.files import paths
 
 LARGEST_INT = 2**63 - 1
-# Of float32, in which the programs compute; between 0 and the smallest they round to 0.
+# The range of float32, in which the programs compute; they round smaller numbers to 0.
 SMALLEST_FLOAT, LARGEST_FLOAT = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 # Random keys are made of 32 bits: larger seeds would repeat smaller ones.
@@ -29,7 +29,7 @@ MAX_SEED = 2**32 - 1
 COMPARISONS = {"at_least": operator.ge, "at_most": operator.le, "above": operator.gt, "below": operator.lt}
 ADDRESS, ADDRESS_FORM = re.compile(r".+\.py:[^\W\d]\w*"), "path/to/file.py:Name"
 
-# What an option affects. Everything that asks which options matter for its purpose derives the answer from these.
+# The effects of an option. Code that needs the options that matter for its purpose selects them by these.
 Effect = Literal[
     "corpus",  # which text there is
     "data",  # what is made of the text: training, validation and test pairs, and their tokens
@@ -99,7 +99,7 @@ def _with_tuples(value: Any) -> Any:
 
 
 # Each kind in words, and the function that makes a value of it: from what a config file may have, or from a text of a
-# command line. Of anything else it makes one of the errors `NOT_OF_THE_KIND`.
+# command line. Anything else becomes one of the errors `NOT_OF_THE_KIND`.
 KINDS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     bool: ("true or false", lambda value: value if isinstance(value, bool) else BOOLS[value.lower()]),
     int: ("a whole number", _whole),
@@ -229,7 +229,7 @@ def option(
 ) -> Any:
     """Declares one field of a `Section`: its default, its meaning, what it affects and when, its range (`COMPARISONS`).
 
-    `affects` and `condition` default to those of the section.
+    `affects` and `condition` default to the section's.
     """
     metadata = {"option": Option("", None, default, meaning, cast(Effect, affects), condition, together, limits)}
     if isinstance(default, dict):
@@ -237,7 +237,7 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-# What options of several sections declare alike.
+# Limits that options of several sections share.
 SEED: dict[str, Any] = {"at_least": 0, "at_most": MAX_SEED}
 PROBABILITY: dict[str, Any] = {"at_least": 0, "below": 1, "together": "number"}
 

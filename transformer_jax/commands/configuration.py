@@ -47,7 +47,7 @@ def load(
 
 
 def _values_of(file: str) -> dict[str, Any]:
-    """What get_config() of the file or preset returns; FILE:ARGUMENT passes it an argument."""
+    """The result of get_config() in the file or preset; FILE:ARGUMENT passes it an argument."""
     prefix = PRESET if file.startswith(PRESET) else ""
     name, _, argument = file.removeprefix(prefix).partition(":")
     path = shipped.resolve(prefix + name, shipped.configs(), "config file")

@@ -19,7 +19,7 @@ from transformer_jax.errors import BadInput, visible
 if TYPE_CHECKING:
     from transformer_jax.runs.folder import RunFolder
 
-# What versions.json says of the process that trained, besides the packages.
+# The facts in versions.json about the process that trained, besides the packages.
 ENVIRONMENT = ("python", "platform", "xla_flags", "cpu", "devices", "commit")
 METRICS = ("step", "loss", "learning_rate", "target_tokens", "valid_loss", "valid_perplexity", "valid_accuracy", "bleu")
 # Hexadecimal digits of a digest that are shown.

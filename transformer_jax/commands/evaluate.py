@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from transformer_jax.experiment import TestSet
     from transformer_jax.translation.load import Run
 
-# What a record counts of sentences that were cut and of unknown tokens.
+# Counts in a record: sentences that were cut, and unknown tokens.
 CUT = {
     "cut_sources": "sources truncated (decode.max_source_length, or the end of learned positions)",
     "cut_translations": "translations cut off at the maximum length (decode.extra_length, decode.max_length)",

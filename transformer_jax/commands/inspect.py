@@ -160,7 +160,7 @@ def size_report(experiment: ExperimentConfig) -> str:
 
 
 def compiled_report(experiment: ExperimentConfig, arguments: argparse.Namespace) -> str:
-    """What a compiled program needs on each device; writes it, in XLA's text format, to the --program file."""
+    """The needs of a compiled program on each device; writes it, in XLA's text format, to the --program file."""
     from transformer_jax.files.atomic import write_text
     from transformer_jax.files.progress import tell
     from transformer_jax.planning.compiled import compile_for, examine, in_words

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 OPTIONS = {option.path: option for option in schema.options(DecodeConfig)}
 # Options of DecodeConfig that have a flag; the others are set by --config.decode.NAME=VALUE.
 FLAGS = ("beam", "n_best", "sample", "temperature", "top_k", "top_p", "seed")
-# Those that affect a translation.
+# The options that affect a translation.
 SEARCHING = tuple(name for name, option in OPTIONS.items() if option.affects in ("translation", "computation"))
 
 

@@ -45,7 +45,7 @@ def draw(arguments: argparse.Namespace) -> str:
     from transformer_jax.translation.load import load_run
 
     folder = RunFolder(arguments.workdir)
-    folder.load_config()  # refuses what is not a run
+    folder.load_config()  # raises an error if it is not a run
     output = arguments.output or str(folder.path / "page.html")
     plots.check_format(output, (".html",))
     run = load_run(folder.path, arguments.weights)
@@ -111,7 +111,7 @@ def sample_attention(run: Run, translations: Sequence[Translation]) -> list[Pict
 def attention_views(run: Run, translation: Translation) -> dict[str, View]:
     """The three attentions of a translation, with their tokens.
 
-    The rows of cross-attention are the tokens that the decoder writes, those of its self-attention the tokens it reads.
+    The rows of cross-attention are the tokens that the decoder writes; rows of its self-attention are tokens it reads.
     """
     weights, written = run.attention(translation), translation.hypotheses[0].tokens
     source = run.tokenizer.pieces(translation.source.tokens)

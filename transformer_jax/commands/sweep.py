@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def show_status(sweep: "SweepFolder", only: Sequence[str] | None = None, as_json: bool = False) -> int:
-    """Prints the state of every run of a sweep, or of those of the variants that match any pattern of `only`.
+    """Prints the state of every run of a sweep, or only of variants that match a pattern of `only`.
 
     Returns 0 if all are finished, 1 if one failed or diverged, and else 75.
     """

@@ -79,7 +79,7 @@ def training_words(workdir: str) -> set[str]:
         config = folder.stored_config()
         prepared = Prepared.open(folder.data(config))
         pairs = prepared.pairs("train")
-        # A tokenizer_file may be that of the run it started from (--init-from), which saw other text before.
+        # A tokenizer_file may come from the run it started from (--init-from), which saw other text before.
         if config.data.tokenizer_file is None and len(pairs.source_tokens) <= MOST_TRAINING_TOKENS:
             tokens, offsets = pairs.source_tokens.tolist(), pairs.source_offsets.tolist()
             texts = (prepared.tokenizer.decode(tokens[begin:end]) for begin, end in itertools.pairwise(offsets))

@@ -48,7 +48,7 @@ LARGEST_SHARE_HELD_OUT = 10  # a split that is held out is at most one tenth of 
 HELD_OUT = ("data.valid_size", "data.test_size")
 # Recorded only where they are not the default: a corpus that was prepared before they existed is still used.
 LATER = ("data.hard_vocab_limit",)
-# What is in `NAME.partial`: the cleaned text, and the prepared data.
+# The folders in `NAME.partial`: the cleaned text, and the prepared data.
 SCRATCH, WHOLE = "scratch", "data"
 
 

@@ -154,7 +154,7 @@ def _contracted(preposition: str, phrase: tree.Phrase, case: Case) -> list[str]:
 
 
 def _phrase(phrase: tree.Phrase, case: Case, determiner: Determiner | None = None) -> list[str]:
-    """A phrase without its relative clause; `determiner` overrides that of a noun phrase."""
+    """A phrase without its relative clause; `determiner` overrides the noun phrase's own."""
     if isinstance(phrase, lexicon.Pronoun):
         return [phrase.german[case]]
     if isinstance(phrase, tree.RelativePronoun):

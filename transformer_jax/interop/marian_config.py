@@ -31,7 +31,7 @@ OPTIONS = {
     "activation_dropout": "activation_dropout",
     "scale_embedding": "scale_embeddings",
 }
-# What a missing field means.
+# The meaning of missing fields.
 MISSING = {
     "dropout": 0.1,
     "attention_dropout": 0.0,
@@ -154,7 +154,7 @@ def read_config(directory: Path) -> Marian:
 
 
 def _decode(search: Fields, rows: int) -> DecodeConfig:
-    """The beam search of `generate`, whose lengths count the start token; those of DecodeConfig do not."""
+    """The beam search of `generate`, whose lengths count the start token; lengths in DecodeConfig do not."""
     # The default of `generate`, 20 tokens, is never meant: the limit is then the position table.
     longest = search.number("max_length", rows)
     limit = min(search.number("max_new_tokens", longest - 1), rows - 1)

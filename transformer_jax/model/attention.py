@@ -22,7 +22,7 @@ MASKED = -1e30
 WEIGHTS = "attention_weights"
 NO_POSITIONS = Positions(parent=None)
 
-# What attention keeps between decoding steps: "keys" BGKL and "values" BGVL, with G heads of keys and values; the cache
+# The state between decoding steps: "keys" BGKL and "values" BGVL, with G heads of keys and values; the cache
 # of self-attention also has "filled", the number of slots L in use. Slots come last because the products with them run
 # through memory in that order: with BLGK each step would first copy the whole cache into it.
 Cache = dict[str, jax.Array]
@@ -192,7 +192,7 @@ class Context(flax.struct.PyTreeNode):
     - `encoding`: the position encoding, if it acts in attention; stacks set it for their layers.
     - `positions_BT`: the positions of the queries, one row per sentence or one for all; by default 0, 1, 2 ..., with a
       cache those after the filled slots.
-    - `key_positions_BS`: the positions of the keys, by default those of the queries; with a cache, of all its slots, by
+    - `key_positions_BS`: the positions of the keys, by default as of the queries; with a cache, of all its slots, by
       default 0, 1, 2 ...
     - `cache`: for decoding. The cache of self-attention, from `new_cache`, gets the new keys and values appended; the
       cache of cross-attention, from `project_memory`, is only read.
@@ -200,7 +200,7 @@ class Context(flax.struct.PyTreeNode):
     - `lengths_B`, `is_causal`: for fused kernels, which read no mask: the keys of each row that `mask` does not hide,
       and whether it hides later ones. Without `lengths_B` a mask is computed by the plain formula.
     - `window`: in self-attention, keys farther away than this are hidden. Without a cache, later keys (if `is_causal`)
-      and those of other segments (`segments_BT`) are then hidden as well, whether or not `mask` does so.
+      and keys of other segments (`segments_BT`) are then hidden as well, whether or not `mask` does so.
     - `deterministic`: False applies dropout, and needs `rngs={"dropout": key}`.
     """
 
@@ -345,7 +345,7 @@ class MultiHeadAttention(nn.Module):
         return heads_BTHV + encoding.moved_values(weights_BHTS, *positions) if encoding.moves_values else heads_BTHV
 
     def _attend_in_blocks(self, q_BTHK: jax.Array, k_BTHK: jax.Array, v_BTHV: jax.Array, context: Context) -> jax.Array:
-        """Attention to a window of keys: each block of so many queries is a row, with the blocks of keys beside it."""
+        """Attention to a window of keys: each block of `window` queries is a row, with the blocks of keys beside it."""
         (batch, length), window = q_BTHK.shape[:2], context.window or 0
         count, beside = -(-length // window), (0, 1) if context.is_causal else (0, 1, 2)
 

@@ -16,7 +16,7 @@ from transformer_jax.model.stacks import Decoder, DecoderLayer, Encoder, Encoder
 from transformer_jax.model_config import ModelConfig
 
 Stack = Literal["encoder", "decoder"]
-# What a custom module must be derived from: it is then made and called like the module that it replaces.
+# The classes from which custom modules are derived, to be made and called like the modules that they replace.
 BASES: dict[str, type] = {
     "attention": MultiHeadAttention,
     "feed_forward": FeedForward,

@@ -213,7 +213,7 @@ class Relative(Positions):
         self.values_RV = self.param("values", xavier(base_shape=(rows, base_V)), (rows, self.d_v))
 
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
-        # The score of every query and distance, from which each key selects that of its distance (their section 3.3).
+        # The score of every query and distance, from which each key selects its distance's (their section 3.3).
         scores_BHTR = product("bthk,rk->bhtr", q_BTHK, self.keys_RK.astype(q_BTHK.dtype), jnp.float32)
         scores_BHTR = scores_BHTR * (self.scale or self.d_k**-0.5)
         rows_B1TS = self._rows(queries_BT, keys_BS)[:, None]

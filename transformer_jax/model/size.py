@@ -48,7 +48,7 @@ def forward_flops(config: ModelConfig, source_length: int, target_length: int) -
     with the encoder's output.
     """
     c = config
-    # Of queries and outputs h (d_k + d_v), and g (d_k + d_v) of keys and values, which may have fewer heads.
+    # Queries and outputs: h (d_k + d_v). Keys and values, which may have fewer heads: g (d_k + d_v).
     widths, remembered = (heads * (c.key_size + c.value_size) for heads in (c.num_heads, c.key_value_heads))
     feed_forward = (6 if c.is_gated else 4) * c.d_model * c.inner_width
 

@@ -40,7 +40,7 @@ def save(figure: Figure, path: str | Path) -> None:
 
 
 def encoded(figure: Figure, form: str, **options: Any) -> bytes:
-    """A figure as the content of a file. Letters that matplotlib's font lacks are those of an installed CJK font."""
+    """A figure as the content of a file. Letters that matplotlib's font lacks come from an installed CJK font."""
     from matplotlib.font_manager import get_font_names
     from matplotlib.text import Text
 

@@ -57,7 +57,7 @@ def compile_for(
 ) -> Compiled:
     """The train step or the search ("decode") of a config, for the target.
 
-    `shape` is that of a batch; the default is the config's batches in sentences of `LENGTH` tokens, or in packed rows.
+    `shape` is a batch's; the default is the config's batches in sentences of `LENGTH` tokens, or in packed rows.
     """
     mesh = sharding.make_mesh(config.mesh, target.devices)
     if shape is None:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 # Seconds that a network file system may take to show one machine what another has written.
 SHARED_WITHIN = 60.0
-# Texts are padded to multiples of so many bytes: each size is a program.
+# Texts are padded to multiples of this number of bytes: each size is a program.
 GATHERED = 256
 
 

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Inches: one column of a page with two, that of ACL conferences (7.7 cm), the narrowest of the usual ones.
+# Inches: one column of a page with two, as in ACL conferences (7.7 cm), the narrowest of the usual ones.
 WIDTH = 3.03
 LINE_HEIGHT, BETWEEN_ROWS, AROUND = 0.11, 0.045, 0.75
 NAME_WIDTH, NAME_LINES = 20, 2
 SOFT, LINE = "#66737f", "#e4e7eb"
-# What a significant difference and any other look like: colour and shape say the same.
+# The marks of significant and of other differences, by colour and by shape.
 MARKS = {
     "better": ("#2e7d4f", "^", "significantly better"),
     "worse": ("#b3412f", "v", "significantly worse"),
@@ -81,7 +81,7 @@ class Curve(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """Curves over x, or points only, as those of scores over a cost on a logarithmic axis."""
+    """Curves over x, or points only, such as scores over a cost on a logarithmic axis."""
 
     title: str
     series: Sequence[Curve]
@@ -272,7 +272,7 @@ def _legend(figure: Figure, axes: Axes, title: str = "") -> None:
 
 
 def _wrapped(name: str) -> str:
-    """A name on as many lines as there is room for."""
+    """A name, broken into the lines that there is room for."""
     return literal(textwrap.fill(visible(name), NAME_WIDTH, max_lines=NAME_LINES, placeholder="…"))
 
 

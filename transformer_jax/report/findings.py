@@ -1,4 +1,4 @@
-"""What a sweep compares, and what it found: contrasts of variants on each test set, by each metric."""
+"""The comparisons of a sweep and their results: contrasts of variants on each test set, by each metric."""
 
 import collections
 import itertools
@@ -53,7 +53,7 @@ class Compared(NamedTuple):
 
     metric: Metric
     scores: SeedScores
-    families: Mapping[str, Mapping[str, Difference]]  # by key and contrast; of perplexities, those of the logarithms
+    families: Mapping[str, Mapping[str, Difference]]  # by key and contrast; perplexities as logarithms
     role: str  # primary or secondary, where the sweep has a primary metric
     margin: float | None  # differences that are smaller do not matter; of perplexities, their ratio less 1
 

@@ -32,7 +32,7 @@ class TestReport(NamedTuple):
     findings: TestFindings
     summary: Sequence[str]  # what was found, in about three sentences
     notes: Sequence[str]  # what a reader must know to judge it
-    rows: Sequence[Mapping[str, Any]]  # those of table.csv
+    rows: Sequence[Mapping[str, Any]]  # as in table.csv
     table: Table
     families: Sequence[tuple[Family, Table]]  # contrasts besides the differences from the baseline
     forests: Mapping[str, Mapping[str, figures.Forest]]  # by the key of the family and of the metric

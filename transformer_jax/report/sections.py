@@ -15,7 +15,7 @@ from transformer_jax.runs.metrics import count_text, duration
 
 # More lengths are joined into ranges, at most this many on each side of the longest training target.
 MOST_RANGES = 12
-# Of a table or a curve of an analysis.
+# The limits of a table or a curve of an analysis.
 MOST_ROWS, MOST_POINTS = 200, 200
 YES_NO = {True: "yes", False: "no", None: "–"}
 # The right examples and all of them, by group.
@@ -31,7 +31,7 @@ class Section(NamedTuple):
 
 
 def published(sweep: SweepResult, findings: TestFindings) -> Section:
-    """Our differences from the baseline beside those of the literature, for each metric of which any is published."""
+    """Our differences from the baseline beside the literature's, for each metric of which any is published."""
     from scipy.stats import spearmanr  # here, because it loads slowly
 
     variants = {variant.name: variant for variant in sweep.variants}
@@ -75,7 +75,7 @@ def exact_match(sweep: SweepResult, findings: TestFindings) -> Section:
     training."""
     compared = findings.by_metric[EXACT_MATCH.key]
     runs = {name: findings.runs[name] for name in compared.scores}
-    # The lengths in tokens are those of the first variant; others may divide the same targets into other tokens.
+    # The lengths are in tokens of the first variant; others may divide the same targets into other tokens.
     variant = next(variant for variant in sweep.variants if variant.name in runs)
     lengths_N = runs[variant.name][0].tokens_N.astype(int) - 1  # without <eos>
     limits = [limit for run in variant.finished if (limit := run.number("longest_target")) is not None]

@@ -59,7 +59,7 @@ class Difference(NamedTuple):
     seed_spread: str
     is_pooled: bool = False  # whether the spread of other variants also counts for one that has several seeds
     welch_p: float | None = None  # by Welch's t-test of these seeds alone; None unless all have two
-    # That the true difference is as large as the margin or larger: two one-sided tests, corrected. None: no margin.
+    # Hypothesis: the true difference is at least the margin. Two one-sided tests, corrected. None: no margin.
     equivalence_p: float | None = None
 
     @property

@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
 class Table(NamedTuple):
     rows: Sequence[Row]
-    columns: Sequence[Column]  # without that of the rows' names
+    columns: Sequence[Column]  # without the column of the rows' names
     names: str = "variant"  # the title of the first column
     title: str = ""
     filtered: bool = False  # whether the page has controls for its rows and columns

@@ -62,7 +62,7 @@ def _environment(escape: Callable[[str], str]) -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # here, because it loads slowly
     from markupsafe import Markup
 
-    # What Jinja's own delimiters mean in LaTeX is something else.
+    # Jinja's own delimiters have another meaning in LaTeX.
     signs = ("<%", "%>", "<<", ">>", "<#", "#>") if escape is latex else ("{%", "%}", "{{", "}}", "{#", "#}")
     environment = Environment(
         *signs,

@@ -23,7 +23,7 @@ from transformer_jax.report.results import LOOKS, SweepResult, load_sweep
 from transformer_jax.report.table import Table, contrast_records, score_records
 from transformer_jax.report.text import TEMPLATES, latex, markdown, words
 
-# The first of the files marks all as those of a report; files of other formats contain MADE_BY.
+# The first of the files marks all as files of a report; files of other formats contain MADE_BY.
 JSON = "report.json"
 MADE_BY = "transformer-jax report"
 LONGEST_NAME = 80

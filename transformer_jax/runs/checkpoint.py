@@ -36,7 +36,7 @@ LOOKS = 3
 warnings.filterwarnings("ignore", message="coroutine 'Store.* was never awaited", category=RuntimeWarning)
 # The number of an error of the operating system in a message of tensorstore.
 OS_ERROR = re.compile(r"os_error_code='(\d+)'")
-# Of a bucket that cannot be reached now: modules that raise such errors, and texts of tensorstore and gcsfs.
+# Signs of a bucket that cannot be reached now: modules that raise such errors, texts of tensorstore and gcsfs.
 UNREACHABLE = re.compile(
     r"^(aiohttp|requests|gcsfs|google)\.|UNAVAILABLE|DEADLINE_EXCEEDED|UNAUTHENTICATED|Forbidden|retry attempts failed"
     r"|HTTP response code: (401|403|429|5\d\d)"
@@ -117,7 +117,7 @@ class Checkpoints:
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
         """For each checkpoint whether it is kept; orbax calls this."""
         steps = sorted(checkpoint.step for checkpoint in checkpoints)
-        # Of equal scores the earlier is better, as for train.patience.
+        # If scores are equal, the earlier is better, as for train.patience.
         ranked = sorted((step for step in steps if step in self.scores), key=lambda step: (-self.scores[step], step))
         newest = steps[-min(self._keep_latest, 2) :]
         kept = {*newest, *regular(steps, self._every)[-self._keep_latest :], *ranked[: self._keep_best]}

@@ -54,7 +54,7 @@ class SavedWeights:
         self._wanted = _abstract(self.config)
 
     def newest(self) -> Weights:
-        """Those of the newest checkpoint that is not damaged."""
+        """The weights of the newest checkpoint that is not damaged."""
         for step in reversed(self._checkpoints.steps):
             try:
                 return self._weights([step], self._params(step))
@@ -63,7 +63,7 @@ class SavedWeights:
         raise BadInput(f"{self._checkpoints.directory}: every checkpoint is damaged")
 
     def of_step(self, step: int) -> Weights:
-        """Those of one checkpoint."""
+        """The weights of one checkpoint."""
         return self._weights([step], self._undamaged(step))
 
     def average(self, steps: Sequence[int]) -> Weights:
@@ -187,7 +187,7 @@ def read_export(directory: Path) -> Weights:
 
 
 def other_shapes(config: ExperimentConfig, params: Any) -> list[str]:
-    """One line for each parameter whose type or shape is not that of the config."""
+    """One line for each parameter whose type or shape differs from the config."""
     return differences(shapes(params), shapes(_abstract(config).params))
 
 

@@ -1,4 +1,4 @@
-"""The folder of a run: its files, its lock, and whether a config is that of the run there.
+"""The folder of a run: its files, its lock, and whether a config describes the run there.
 
 A folder with anything but a run is rejected before anything is written there.
 """
@@ -54,7 +54,7 @@ MADE_BY = (*IDENTIFYING, *NUMERICS)
 CONFIG_DIGEST, SOURCE_DIGEST, EARLIER = "config_sha256", "transformer_jax_sha256", "earlier"
 LAST_STEP, INIT_FROM = "last_step", "init_from"
 WEIGHTS, ORIGIN = "model.safetensors", "weights.json"  # an exported folder has both
-# What `train`, `prepare` and a sweep's worker leave if they are killed before they write versions.json.
+# Files that `train`, `prepare` and a sweep's worker leave if they are killed before they write versions.json.
 LEFT_BY_A_START = {".lock", "data", "data.lock", "data.partial", ".worker.lock", "log.txt"}
 
 
@@ -80,7 +80,7 @@ class RunFolder:
         self._versions = self.path / "versions.json"
 
     def tracking(self, config: ExperimentConfig) -> Tracking | None:
-        """The tracker to which the metrics are reported, if there is one. Of several processes the first has it."""
+        """The tracker to which the metrics are reported, if there is one. Only the first process has it."""
         return Tracking(self.path, config, self._labels) if self.writes and config.train.tracker else None
 
     def data(self, config: ExperimentConfig) -> Path:
@@ -186,7 +186,7 @@ class RunFolder:
             self.code.keep(addresses, code_of(addresses), step or 0)
             text = configuration.to_json(_with_absolute_paths(config)).encode()
             before, versions = self.versions() if step is not None else {}, {**installed_versions(), **numerics()}
-            # What made the steps so far, if it is not what makes the next ones.
+            # The software and hardware of the steps so far, where it differs from the present.
             made_by = {name: before[name] for name in MADE_BY if name in before}
             changed = [
                 f"{name} changed from {old} to {versions.get(name)}"
@@ -278,7 +278,7 @@ def _differences(
     lines = [
         f"{option.path}: {before} there, {now} here"
         for option, before, now in schema.differing(old, new)
-        # Paths do not say what is in the files: the data itself is compared with that of the checkpoint.
+        # Paths do not say what is in the files: the data itself is compared with the checkpoint's.
         if option.affects in ("corpus", "data", "result") and not option.is_path and option.path not in unknown
     ]
     if schedule_end and (before := schedule_end(old.train)) != (now := schedule_end(new.train)):
@@ -309,7 +309,7 @@ def identifying_versions() -> dict[str, str]:
 
 
 def installed_versions() -> dict[str, Any]:
-    """What versions.json records of this process."""
+    """The facts about this process that versions.json records."""
     found: dict[str, Any] = {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -326,7 +326,7 @@ def installed_versions() -> dict[str, Any]:
 
 
 def numerics() -> dict[str, Any]:
-    """What decides, besides the versions, how numbers are rounded in this process."""
+    """The facts that affect, besides the versions, how numbers are rounded in this process."""
     import jax  # here, because it loads slowly
 
     from transformer_jax.processes.hardware import cores

@@ -112,7 +112,7 @@ class Tracking:
         self._write_record()
 
     def log(self, step: int, values: Mapping[str, Any]) -> None:
-        """Reports the finite numbers among these values. Of the last step that was reported they may come again."""
+        """Reports the finite numbers among these values. The last step that was reported may come again."""
         known = {name: x for name, x in values.items() if isinstance(x, (int, float)) and math.isfinite(x)}
         if known and step >= self._record.get("step", 0) and self._report(lambda tracker: tracker.log(step, known)):
             self._record["step"] = step

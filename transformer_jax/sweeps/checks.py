@@ -45,7 +45,7 @@ def _problems(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> tuple[list[
         return [], [f"variants = {sweep.variants!r}: must be a list of at least one Variant"]
     base, mistyped = base_values(sweep, overrides)
     of_base = problems_of(configuration.from_config_dict, base)
-    # What is wrong on the command line shall not hide what is wrong in variants.
+    # Errors on the command line must not hide errors in variants.
     below_variants = base_values(sweep)[0] if of_base else base
     problems = [*of_base, *_sweep_problems(sweep)]
     experiments = {}

@@ -110,7 +110,7 @@ class SweepFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Locks the sweep against a second launcher. A sweep that is refused leaves no trace."""
+        """Locks the sweep against a second launcher. A rejected sweep leaves no trace."""
         self.check_place()
         with contextlib.ExitStack() as stack:
             try:

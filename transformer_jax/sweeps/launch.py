@@ -211,7 +211,7 @@ def best_rate(runs: Sequence[SweepRun]) -> dict[str, Any] | None:
     of the difference, seed by seed: with two seeds, a factor is as good as the best unless it is worse in both.
     """
     results = [result for run in runs if (result := run.result()) is not None]
-    losses: dict[float, list[float]] = {}  # by seed; that of a run that diverged is infinite
+    losses: dict[float, list[float]] = {}  # by seed; infinite for a run that diverged
     for run in runs:
         loss = (run.result() or {"valid": {}})["valid"].get("loss")
         losses.setdefault(run.factor or 1.0, []).append(math.inf if loss is None else loss)

@@ -1,6 +1,6 @@
 """The output of `--dry-run`: every variant, what differs in it, its size, and an estimate of the time it takes.
 
-The time is that of finished runs, or follows from one update of each variant that is compiled and timed now. It is
+The time is taken from finished runs, or follows from one update of each variant that is compiled and timed now. It is
 meant to be right within a factor of two.
 """
 

@@ -32,7 +32,7 @@ MAX_REQUEUES = 1000
 # States of squeue in which a job does nothing more: those where it did not end by itself, and all.
 BROKEN = {"F", "TO", "NF", "OOM", "BF", "DL"}
 OVER = BROKEN | {"CD", "CA", "PR"}
-# What a worker records of a run that is over for it.
+# The states of runs on which a worker does not work any more.
 ENDED = {"finished", "failed", "diverged", "stopped"}
 SBATCH_OPTION = re.compile(r"[a-z][a-z0-9_-]*")
 

@@ -125,7 +125,7 @@ def from_json(record: Mapping[str, Any]) -> ResolvedSweep:
 
 
 def fields(kind: type, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """What is stored for the fields of a dataclass."""
+    """The stored form of the fields of a dataclass."""
     return {field.name: stored[field.name] for field in dataclasses.fields(kind) if field.name in stored}
 
 

@@ -1,4 +1,4 @@
-"""The steps of a run: how many there are, and their compiled programs; or those of several runs as one program.
+"""The steps of a run: how many there are, and their compiled programs, for one run or for several in one program.
 
 Several runs are one program by `vmap` over their states. They may differ in what is only a number to the program: the
 seed, the rates of dropout, label smoothing, the learning rate's schedule, the optimizer's numbers. These numbers are
@@ -207,11 +207,11 @@ class CompiledSteps:
             yield self._take(states, run) if self.is_vmapped else states
 
     def params_of(self, params: Any, run: int) -> Any:
-        """The parameters of one of the runs, from those of all."""
+        """The parameters of one of the runs, from the parameters of all."""
         return self._take_params(params, run) if self.is_vmapped else params
 
     def fetch(self, values: Any) -> list[Any]:
-        """Values on the devices, fetched: those of each run."""
+        """Values on the devices, fetched, by run."""
         values = jax.device_get(values)
         if not self.is_vmapped:
             return [values]

@@ -131,7 +131,7 @@ def load_run(workdir: str | Path, weights: str = "latest", mesh: MeshConfig | No
 
 
 def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | None = None) -> Weights:
-    """The weights that `load_run` loads, or those of the checkpoint of one step."""
+    """The weights that `load_run` loads, or the weights of the checkpoint of one step."""
     folder = RunFolder(workdir)
     if (folder.path / WEIGHTS).is_file():
         if weights != "latest" or at_step is not None:

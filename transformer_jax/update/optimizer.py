@@ -213,7 +213,7 @@ def _find(name: str) -> Callable[..., Any]:
 def mup_rate_factors(model: ModelConfig) -> dict[str, float] | None:
     """muP's factors of learning rates (Yang et al. 2022, table 8, Adam); None in the standard parametrisation.
 
-    A factor is base fan_in / fan_in, so the best rate of a narrow model, the base, is that of wider ones. The last axis
+    A factor is base fan_in / fan_in, so a narrow model, the base, and wider ones have the same best rate. The last axis
     of a parameter is its fan_out, the others are fan_in. Comparing the shapes with the base's shows how much it grew,
     also in custom modules. The fan_in of vectors and of tables of vectors (embeddings, positions) does not grow. The
     other rules are in the model: initial sizes, scores times 1 / d_k, and the output divided by d_model.

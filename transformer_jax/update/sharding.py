@@ -86,8 +86,8 @@ def place_batch(batch: Any, mesh: Mesh) -> Any:
 def state_shardings(abstract_state: Any, mesh: Mesh, model: ModelConfig, replicate: Sequence[str] = ()) -> Any:
     """A sharding for every leaf of a train state. The optimizer's moments are sharded like their parameters.
 
-    What an optimizer keeps in other shapes (counters, factored moments) is small, and replicated, as is what a pattern
-    of `replicate` (mesh.replicate) finds.
+    Arrays of an optimizer in other shapes (counters, factored moments) are small, and replicated, like parameters that
+    match a pattern of `replicate` (mesh.replicate).
     """
     if set(mesh.axis_names) != set(AXES) or any(kind != AxisType.Auto for kind in mesh.axis_types):  # made elsewhere
         raise BadInput(

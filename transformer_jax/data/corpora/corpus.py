@@ -14,7 +14,7 @@ from transformer_jax.data.prepared import sha256
 
 Pair = tuple[str, str]
 Digest = Callable[[str], str]
-# What is known about a test example, such as {"category": "cp_recursion"}: results can be reported by group.
+# The labels of a test example, such as {"category": "cp_recursion"}: results can be reported by group.
 Labels = dict[str, str]
 # A pair, perhaps with labels, or what is wrong with the text in its place.
 Entry = Pair | tuple[str, str, Labels] | str
