@@ -154,7 +154,7 @@ def claims() -> Iterator[str]:
     (published,) = (each for each in table3["published"] if each["measure"] == "perplexity")
     correlation, error = published["rank_correlation"], 1.96 / math.sqrt(published["n"] - 3)  # Fisher's interval
     low, high = (math.tanh(math.atanh(correlation) + side * error) for side in (-1, 1))
-    yield f"rank correlation with the paper {correlation:.2f} [{low:.2f}, {high:.2f}] in perplexity"
+    yield f"rank correlation with the paper {correlation:.2f} in perplexity, 95 % interval [{low:.2f}, {high:.2f}]"
     differences = modern["tests"][0]["bleu_differences"].values()
     yield f"{len(differences)} changes since 2017, short training runs, tuned, "
     yield f"{WORDS[len({run['seed'] for run in modern['runs']})]} seeds"
@@ -171,7 +171,7 @@ def claims() -> Iterator[str]:
     times = [float(row[4]) for row in rows("performance.md", "| | flax linen")]  # base, then tiny
     (here,), (linen,) = (rows("performance.md", f"| {row}") for row in ("transformer_jax | ", "flax linen, logits"))
     less = 1 - float(here[3].split()[0]) / float(linen[3].split()[0])
-    yield f"{between(times)} times as fast as flax linen's modules, {100 * less:.0f} % less memory"
+    yield f"{between(times)} times as fast as the same model of flax's own layers, {100 * less:.0f} % less memory"
     beam = [row for row in rows("decoding.md", "| ") if "64 sentences, beam 4" in row[0]]
     yield "64 sentences, beam 4"
     peers = [between([float(row[at]) for row in beam]) for at in (2, 3, 4)]

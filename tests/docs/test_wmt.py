@@ -62,5 +62,5 @@ def test_the_documents_table_of_the_four(name):
 
 def test_what_an_update_costs_is_what_inspect_says(capsys):
     assert cli.main(["inspect", f"--config={ROOT / 'configs/base.py'}"]) == 0
-    (cost,) = re.findall(r"a batch of 25,000 \+ 25,000 tokens (.* TFLOP) trained", capsys.readouterr().out)
+    (cost,) = re.findall(r"batch of 25,000 \+ 25,000 tokens (.* TFLOP)", capsys.readouterr().out)
     assert f"An update of base has {cost} " in DOCUMENT
