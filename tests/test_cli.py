@@ -54,6 +54,7 @@ BAD_COMMAND_LINES = [
     (["inspect", BASE, "--qqqq"], "inspect --help lists them"),
     (["translate", "--workdir=a", "--num_heads=8"], "translate has no such argument"),
     (["translate", "--workdir=a", "--alpha=1"], "--alpha=1: translate has no such argument; did you mean --config.dec"),
+    (["train", BASE, "--workdir=a", "extra"], "extra: train has no such argument; transformer-jax train --help lists"),
     (["plot", "positions", "--output=a.png", "--lenght=3"], "plot positions has no such argument; did you mean --len"),
     (["plot", "positions", "--output=a.png", "--length=9223372036854775808"], "at most 10,000"),
     (["plot", "positions", "--output=a.png", "--d-model=7"], "even"),

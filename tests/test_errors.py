@@ -32,6 +32,8 @@ def test_an_unknown_name_is_answered_with_the_closest_or_all():
     )
     lengths = ["model.max_length", "data.max_length"]
     assert did_you_mean("data.max_len", lengths) == "did you mean data.max_length?"
-    assert did_you_mean("model.residual", options) == "there are: model.num_heads, model.dropout"
+    for name in ("model.residual", "model"):
+        assert did_you_mean(name, options) == "there are: model.num_heads, model.dropout"
+    assert did_you_mean("residual", ["seed", *options]).startswith("there are: seed, model.num_heads, ")
     assert did_you_mean("zzz", options) == "there are: model.num_heads, model.dropout, train.steps"
     assert did_you_mean("zzz", map(str, range(1000))).endswith("49 ... (1,000 in all)")

@@ -49,9 +49,10 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The hint for an unknown name: the closest known one (`num_heads`: model.num_heads), or which there are."""
     known = list(known)
-    if close := closest(name, known):
+    inside = [other for other in known if _group(other) == name]  # of a group, whose options were perhaps meant
+    if not inside and (close := closest(name, known)):
         return f"did you mean {close}?"
-    known = [other for other in known if _group(other) == _group(name)] or known
+    known = inside or [other for other in known if _group(other) == _group(name) != ""] or known
     more = f" ... ({len(known):,} in all)" if len(known) > SHOWN_NAMES else ""
     return f"there are: {', '.join(known[:SHOWN_NAMES])}{more}"
 

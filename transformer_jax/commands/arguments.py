@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
             for name in (path, path.rpartition(".")[2]):
                 meanings.setdefault(_plain(name), f"--config.{path}{separator}{value}")
         meanings |= {_plain(name): name for name in self._option_string_actions}
-        close = closest(_plain(flag), meanings)
+        close = closest(_plain(flag), meanings) if word.startswith("-") else None
         hint = f"did you mean {meanings[close]}?" if close else f"{self.prog} --help lists them"
         return BadInput(f"{word}: {self.prog.partition(' ')[2]} has no such argument; {hint}")
 
