@@ -151,7 +151,8 @@ def parse(path: str, scale: str | None = None) -> tuple[Sweep, str | None]:
     """The result of the file's get_sweep(), and the scale it was called with: by default the first of its SCALES."""
     module = extension.load_module(shipped.resolve(path, shipped.experiments(), "experiment file"), "experiment file")
     with extension.running(path):
-        function, scales = module.get_sweep, list(getattr(module, "SCALES", ()))
+        function: Any = getattr(module, "get_sweep", lambda: None)
+        scales = list(getattr(module, "SCALES", ()))
         takes_scale = bool(inspect.signature(function).parameters)
         scale = scale or (scales[0] if scales and takes_scale else None)
         if scale is not None and (not takes_scale or (scales and scale not in scales)):
@@ -159,7 +160,7 @@ def parse(path: str, scale: str | None = None) -> tuple[Sweep, str | None]:
             raise BadInput(f"--scale={scale}: {path} has no such scale; {hint}")
         sweep = function() if scale is None else function(scale)
     if not isinstance(sweep, Sweep):
-        raise BadInput(f"{path}: get_sweep() returned {type(sweep).__name__}; it must return a Sweep")
+        raise BadInput(f"{path}: must have a function get_sweep() that returns a Sweep")
     return sweep, scale
 
 
