@@ -156,7 +156,7 @@ def claims() -> Iterator[str]:
     low, high = (math.tanh(math.atanh(correlation) + side * error) for side in (-1, 1))
     yield f"rank correlation with the paper {correlation:.2f} in perplexity, 95 % interval [{low:.2f}, {high:.2f}]"
     differences = modern["tests"][0]["bleu_differences"].values()
-    yield f"{len(differences)} changes since 2017, short training runs, tuned, "
+    yield f"{len(differences)} changes since 2017, short training runs, learning rates tuned, "
     yield f"{WORDS[len({run['seed'] for run in modern['runs']})]} seeds"
     better = sum(found["resolved"] and found["value"] > 0 for found in differences)
     steps = modern["base"]["train"]["steps"]
@@ -166,12 +166,13 @@ def claims() -> Iterator[str]:
     demo = re.search(r"^bleu +(\S+)", (ROOT / "docs/getting_started.md").read_text(), re.M)
     yield f"BLEU {float(demo[1]):.1f} after five to ten minutes"
     ours, published = (rows("results/multi30k/README.md", f"| {row}")[0] for row in ("all 8,000", "published"))
-    yield f"BLEU {float(ours[1]):.1f} on test_2016_flickr; published {float(published[1]):.1f}"
+    yield f"BLEU {float(ours[1]):.1f} on test_2016_flickr; Wu et al. published {float(published[1]):.1f}"
     yield "2.6 million parameters, one seed"
     times = [float(row[4]) for row in rows("performance.md", "| | flax linen")]  # base, then tiny
     (here,), (linen,) = (rows("performance.md", f"| {row}") for row in ("transformer_jax | ", "flax linen, logits"))
     less = 1 - float(here[3].split()[0]) / float(linen[3].split()[0])
-    yield f"{between(times)} times as fast as the same model of flax's own layers, {100 * less:.0f} % less memory"
+    yield f"{between(times)} times as fast as the same model built from Flax's own layers, "
+    yield f"{100 * less:.0f} % less memory"
     beam = [row for row in rows("decoding.md", "| ") if "64 sentences, beam 4" in row[0]]
     yield "64 sentences, beam 4"
     peers = [between([float(row[at]) for row in beam]) for at in (2, 3, 4)]
