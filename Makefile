@@ -39,7 +39,7 @@ test: $(VENV)/ready
 # For a second interpreter: what meets the interfaces of jax, flax, optax and orbax.
 SMOKE = test_import.py model/test_parity.py model/test_nnx.py update/test_training_parity.py update/test_optimizer.py \
   update/test_sharding.py::test_several_devices_train_as_one search/test_hf_beam.py runs/test_checkpoint.py \
-  runs/test_export.py runs/test_earlier_runs.py training/test_train.py
+  runs/test_export.py training/test_train.py
 smoke: $(VENV)/ready
 	$(BIN)/python -m pytest -n auto --dist worksteal $(SMOKE:%=tests/%)
 
