@@ -15,6 +15,7 @@ from transformer_jax.report.statistics import (
     bleu_scores,
     contrasts,
     log_perplexity_scores,
+    share_scores,
 )
 
 WORDS = np.array(list("abcdefghijklmnop"))
@@ -41,9 +42,9 @@ def exact(values_GK):
     return Scores(values.ravel(), np.zeros((values.size, values.size)), 10**9), groups
 
 
-def compare(scores, groups, pairs):
+def compare(scores, groups, pairs, margin=None):
     """Each pair (variant, baseline) of groups, all as one family."""
-    return contrasts(scores, groups, [np.eye(len(groups))[a] - np.eye(len(groups))[b] for a, b in pairs])
+    return contrasts(scores, groups, [np.eye(len(groups))[a] - np.eye(len(groups))[b] for a, b in pairs], margin)
 
 
 # Scores of single runs
@@ -181,3 +182,111 @@ def test_no_interval_is_wider_than_the_scale():
     scores = bleu_scores(np.tile(np.array([9, 9, 5, 2, 1, 0, 9, 8, 7, 6]), (4, 3, 1)))
     (found,) = compare(scores._replace(values_R=np.array([0.0, 90.0, 0.0, 95.0])), [[0, 1], [2, 3]], [(1, 0)])
     assert (found.low, found.high) == (-100.0, 100.0)
+
+
+@pytest.mark.parametrize("score", ["bleu", "perplexity", "share"])
+def test_clusters_are_resampled_whole(score):
+    """Ten clusters of ten alike vary as ten examples do, by whatever metric."""
+    rng = np.random.default_rng(17)
+    ten = rng.random((1, 10)) < 0.5
+    once, tenfold = np.where(ten, 1.0, 0.0), np.repeat(np.where(ten, 1.0, 0.0), 10, axis=1)
+
+    def scored(right_RN, clusters_N):
+        if score == "share":
+            return share_scores(right_RN, clusters_N)
+        if score == "perplexity":
+            return log_perplexity_scores(-1 - right_RN, np.ones(right_RN.shape[1]), clusters_N)
+        return bleu_scores(right_RN[..., None] * 3 + np.array([9, 9, 5, 4, 3, 2, 9, 8, 7, 6]), clusters_N)
+
+    whole, clustered = scored(once, None), scored(tenfold, np.repeat(np.arange(10), 10))
+    assert clustered.sentences == 10 and scored(tenfold, None).sentences == 100
+    assert clustered.values_R == pytest.approx(whole.values_R)
+    assert clustered.covariance_RR == pytest.approx(whole.covariance_RR)
+    assert scored(tenfold, None).covariance_RR[0, 0] < clustered.covariance_RR[0, 0] / 5
+
+
+def test_one_seed_among_many_borrows_their_spread():
+    scores, groups = exact([[1.0, 2.0, 3.0], [1.5, 2.5, 3.5], [5.0, 6.0, 7.0]])
+    groups[2] = groups[2][:1]
+    own, borrowed = compare(scores, groups, [(1, 0), (2, 0)])
+    assert (own.seed_spread, borrowed.seed_spread, borrowed.seeds) == ("own", "borrowed", (1, 3))
+    assert (own.error, borrowed.error) == pytest.approx((np.sqrt(2 / 3), np.sqrt(4 / 3)))
+
+
+def test_a_variant_whose_seeds_diverged_is_judged_alone_and_blurs_no_other():
+    rng = np.random.default_rng(13)
+    values = rng.standard_normal((6, 3))
+    calm = compare(*exact(values[:5]), [(1, 0)])[0]
+    values[5] = [0.0, 40.0, 80.0]
+    scores, groups = exact(values)
+    among, diverged = compare(scores, groups, [(1, 0), (5, 0)])
+    assert among.error == pytest.approx(calm.error, rel=0.01)
+    assert diverged.error == pytest.approx(40 / np.sqrt(3), rel=0.01)
+    assert diverged.df == pytest.approx(2, rel=0.05)
+
+
+def test_a_small_spread_is_taken_for_luck_and_a_large_one_for_true():
+    """Written out: three seeds each, variances 0, 1, 1, 1 and 9."""
+    quiet, usual, wild = [5.0, 5.0, 5.0], [4.0, 5.0, 6.0], [2.0, 5.0, 8.0]
+    scores, groups = exact([quiet, usual, usual, usual, wild])
+    found = compare(scores, groups, [(0, 1), (4, 1), (4, 0)])
+    typical = {"quiet": 12 / 4, "usual": 11 / 4, "wild": 3 / 4}  # of the others
+    drawn = {"quiet": (2 * 0 + 2 * typical["quiet"]) / 4, "usual": (2 * 1 + 2 * typical["usual"]) / 4, "wild": 9.0}
+    freedom = {"quiet": 4, "usual": 4, "wild": 2 + 2 * np.sqrt(typical["wild"]) / 3}
+    for difference, pair in zip(found, (("quiet", "usual"), ("wild", "usual"), ("wild", "quiet")), strict=True):
+        parts = [drawn[name] / 3 for name in pair]
+        assert difference.error**2 == pytest.approx(sum(parts))
+        satterthwaite = sum(parts) ** 2 / sum(part**2 / freedom[name] for part, name in zip(parts, pair, strict=True))
+        assert difference.df == pytest.approx(min(satterthwaite, 10 / 2))
+
+
+def test_scores_without_any_noise_differ_by_nothing_or_certainly():
+    scores, groups = exact([[100.0, 100.0], [100.0, 100.0], [99.0, 99.0]])
+    same, other = compare(scores, groups, [(1, 0), (2, 0)])
+    assert (same.p_value, same.low, same.high, same.significant, same.mde) == (1.0, 0.0, 0.0, False, None)
+    assert not compare(scores, groups, [(1, 0)], margin=1.0)[0].equivalent  # how much they may differ is not known
+    assert other.significant
+    (found,) = compare(share_scores(np.tile(np.arange(49) % 7 < 3, (6, 1))), [[0, 1, 2], [3, 4, 5]], [(1, 0)])
+    assert (found.value, found.error, found.p_value) == (0, 0, 1)  # identical runs do not differ by rounding
+
+
+@pytest.mark.parametrize("wrong", [(0, 0, 1, 1), (1, 1, 2, 2), (2, 2, 2, 4, 4, 4)])
+def test_seeds_that_tie_by_luck_are_not_certain(wrong):
+    """Few of 500 examples are wrong, each in one run only, so that all is interaction of seeds and examples."""
+    right = np.ones((len(wrong), 500))
+    ends = np.cumsum(wrong)
+    for run, (end, number) in enumerate(zip(ends, wrong, strict=True)):
+        right[run, end - number : end] = 0
+    scores, groups = share_scores(right), np.split(np.arange(len(wrong)), 2)
+    (found,) = compare(scores, groups, [(1, 0)])
+    seeds = len(groups[0])
+    # The variance of a count is about the count, and one example is 0.2 %.
+    assert found.error**2 == pytest.approx(0.04 * sum(wrong) / seeds**2, rel=0.1)
+    assert found.df == pytest.approx(seeds - 1)
+    assert found.p_value > 0.05
+
+
+def test_a_contrast_of_two_groups_is_their_difference_and_others_add_variances():
+    scores, groups = exact([[1.0, 2.0, 3.0], [2.0, 3.0, 4.0], [5.0, 6.0, 7.0], [9.0, 10.0, 11.0]])
+    (pair,) = compare(scores, groups, [(3, 0)])
+    assert contrasts(scores, groups, [[-1, 0, 0, 1]]) == [pair]
+    main, interaction = contrasts(scores, groups, [[-0.5, 0.5, -0.5, 0.5], [1, -1, -1, 1]])
+    assert (main.value, interaction.value) == pytest.approx((2.5, 3.0))
+    assert (main.error, interaction.error) == pytest.approx((np.sqrt(1 / 3), np.sqrt(4 / 3)))
+    assert main.welch_p == pytest.approx(2 * scipy.stats.t.sf(2.5 / np.sqrt(1 / 3), 8))
+
+
+def test_intervals_agree_with_p_values_of_difference_and_equivalence():
+    rng = np.random.default_rng(19)
+    verdicts, seen = set(), set()
+    for _ in range(60):
+        scores, groups = exact(rng.standard_normal((4, 5)) + np.array([0, 0, 0, 2])[:, None])
+        for found in compare(scores, groups, [(1, 0), (2, 0), (3, 0)], margin=2.5):
+            assert found.corrected_p == pytest.approx(min(1, 3 * found.p_value))
+            assert found.significant == (found.low > 0 or found.high < 0)
+            half = scipy.stats.t.isf(0.05 / 3, found.df) * found.error
+            assert found.equivalent == (found.value - half > -2.5 and found.value + half < 2.5)
+            verdicts.add(found.equivalent)
+            seen.add(found.significant)
+    assert verdicts == seen == {True, False}
+    assert compare(scores, groups, [(1, 0)])[0].equivalence_p is None
