@@ -124,7 +124,8 @@ def test_each_grid_of_a_sweep_is_a_design_of_its_own():
         "heads=1 against 8 × positions=rotary against sinusoidal (over heads, positions)",
     ]
     assert found["heads=1 against 8 (over heads, positions)"] == {"s1": 0.5, "s0": -0.5, "r1": 0.5, "r0": -0.5}
-    assert list(effects(planned[:3], "base")) == EFFECTS[:2]  # of a cell that is not there, no interaction
+    for absent in (1, 2, 3):  # of a cell that is not there, no interaction
+        assert {*effects([*planned[:absent], *planned[absent + 1 : 4]], "base")} == {*EFFECTS[:2]}
 
 
 def test_controls_are_not_in_the_family_of_the_question(asked):

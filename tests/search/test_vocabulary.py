@@ -29,5 +29,5 @@ def test_log_probabilities_are_those_of_the_whole_row():
     expected = values - np.log(np.exp(values.astype(np.float64)).sum(axis=1, keepdims=True))
     expected = np.clip(np.take_along_axis(expected, tokens, axis=1), -1e9, 0)
     np.testing.assert_allclose(log_probabilities(values, tokens), expected, rtol=1e-5, atol=1e-5)
-    nothing = log_probabilities(np.full((1, 4), -np.inf, np.float32), np.array([[0, 4]]))
-    np.testing.assert_array_equal(nothing, [[-1e9, np.nan]])
+    nothing = log_probabilities(np.full((1, 4), -np.inf, np.float32), np.array([[0, 4, -1]]))
+    np.testing.assert_array_equal(nothing, [[-1e9, np.nan, np.nan]])

@@ -99,6 +99,11 @@ def test_each_variant_gets_the_rate_that_did_best(folder, tuned, capsys):
     assert all(run.is_finished() for run in runs) and folder.tuning_runs(here.definition) == []
 
 
+def test_a_lowest_loss_between_others_is_not_warned_of(tuned, capsys):
+    assert tuned({"base/tuning-1": 0.5}, definition=defined(tune=(0.5, 1.0, 2.0)))[0].run() == 0
+    assert "edge" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("by_seed", "chosen"),
     [
