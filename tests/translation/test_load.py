@@ -14,7 +14,7 @@ def test_wrong_arguments_are_refused(run):
         run.translate(["a"], n_best=5)
     with pytest.raises(TypeError, match="texts is one string"):
         run.translate("a sentence")
-    assert len(run.translate(text for text in ["a", "b"])) == 2
+    assert len(run.translate(text for text in ["a", "b"])) == 2 and run.translate([]) == []
 
 
 def test_weights_are_those_asked_for(averaged_run):

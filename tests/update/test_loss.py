@@ -72,8 +72,10 @@ def test_an_excluded_token_may_have_any_target_and_logits():
 def test_bad_arguments_are_errors(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         label_smoothed_cross_entropy(logits_of(), TARGETS, WEIGHTS, **options)
-    with pytest.raises(ValueError, match="weights None: must be"):
-        label_smoothed_cross_entropy(logits_of(), TARGETS, None)
+    for absent, name in enumerate(("logits is", "targets", "weights")):
+        given = [None if at == absent else array for at, array in enumerate((logits_of(), TARGETS, WEIGHTS))]
+        with pytest.raises(ValueError, match=f"{name} None[:,] .*must be"):
+            label_smoothed_cross_entropy(*given)
 
 
 @pytest.mark.parametrize("target", [-1, 5])
