@@ -192,7 +192,10 @@ EIO, EMFILE, ESTALE, ENOENT = (
     OSError(number, os.strerror(number)) for number in (errno.EIO, errno.EMFILE, errno.ESTALE, errno.ENOENT)
 )
 IN_A_TEXT = ValueError("PERMISSION_DENIED: Failed to open: Permission denied [os_error_code='13']")
+TOO_MANY = ValueError("RESOURCE_EXHAUSTED: Failed to open: Too many open files [os_error_code='24']")
 UNAVAILABLE = ValueError("UNAVAILABLE: Error reading gs://bucket/d: HTTP response code: 503")
+# What tensorstore says of a server that is down, after 897 seconds.
+RETRIED = ValueError("ABORTED: All 32 retry attempts failed: CURL error Could not connect to server [curl_code='7']")
 FORBIDDEN = OSError("Forbidden: gs://bucket/d")
 UNREACHABLE = type("ClientConnectorError", (OSError,), {"__module__": "aiohttp.client_exceptions"})
 NO_MEMORY = RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1GiB")
@@ -204,7 +207,7 @@ CAUSED.__cause__ = EMFILE
     ("error", "kind"),
     [
         *((error, Failed) for error in (ESTALE, ExceptionGroup("several", [ENOENT, EMFILE]), CAUSED)),
-        *((error, Failed) for error in (IN_A_TEXT, UNAVAILABLE, FORBIDDEN, UNREACHABLE())),
+        *((error, Failed) for error in (IN_A_TEXT, TOO_MANY, UNAVAILABLE, RETRIED, FORBIDDEN, UNREACHABLE())),
         *((error, type(error)) for error in (MemoryError(), NO_MEMORY, ExceptionGroup("several", [ENOENT, NO_MEMORY]))),
         *((error, DamagedCheckpoint) for error in (ENOENT, EIO, ValueError("NOT_FOUND: Error opening"))),
     ],
