@@ -12,7 +12,7 @@ from transformer_jax.config import DecodeConfig, MeshConfig
 from transformer_jax.data.tokenizer import BOS, EOS, PAD
 from transformer_jax.errors import BadInput
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.translation.translate import Hypothesis, Translation, groups_of, rounded_up, tail_of
+from transformer_jax.translation.translate import Hypothesis, Translation, groups_of, rounded_up, rows_sharding, tail_of
 from transformer_jax.update.sharding import make_mesh
 
 # Of two shapes only, which are compiled for every search.
@@ -173,6 +173,7 @@ def test_learned_positions_cut_what_they_cannot_tell_apart(tmp_path):
 def test_a_tail_is_a_quarter_of_what_a_device_searches_alone(sizes, rows, sentences):
     mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: np.prod(sizes)])
     assert tail_of(rows, mesh) == sentences
+    assert rows_sharding(mesh).shard_shape((rows,)) == (rows // mesh.size,)
 
 
 @pytest.mark.parametrize("targets", [None, np.random.default_rng(1).integers(1, 400, 997).tolist()], ids=["", "known"])
