@@ -79,6 +79,24 @@ def chain(*steps):
     return table
 
 
+def test_a_hypothesis_that_wins_late_is_waited_for():
+    # <eos> at once scores log 0.7 = -0.36, the live hypothesis -1.20 at its present length and at most -0.60 with its
+    # next token: it looks beaten. But every later token is certain, so its mean rises to -1.21 / 6 = -0.20.
+    table = chain(0.7, 0.001, 0.001, 0.001, 0.001, 0.999)
+    result = beam(table[None], beam_size=2, length_penalty="average", alpha=1.0)
+    assert targets_of(result, 0) == [(A, A, A, A, A, EOS)]
+
+
+def test_a_negative_alpha_is_bounded_by_the_shortest_end():
+    # log P * sqrt(n): <eos> at once scores -0.92, the live hypothesis -0.72 if it ends next and -1.25 at the limit.
+    # Here the *next* end is the most favourable, and a bound taken at the limit would stop before it.
+    table = chain(0.4, 0.95, 0.999, 0.999, 0.999, 0.999)
+    options = {"beam_size": 2, "length_penalty": "average", "alpha": -0.5}
+    expected = brute_force(table, "average", -0.5)[0]
+    assert expected[1] == (A, EOS)
+    assert_found(beam(table[None], **options), 0, [expected])
+
+
 def test_the_batch_ends_with_its_last_sentence():
     taken = []
 

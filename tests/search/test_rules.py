@@ -137,6 +137,21 @@ def test_a_nan_among_the_logits_makes_the_score_nan_and_the_target_unfinished(se
 
 
 @pytest.mark.parametrize("search", [greedy_search, beam_search])
+@pytest.mark.parametrize("token", [-2, VOCABULARY])
+def test_a_traced_prefix_beyond_the_vocabulary_makes_the_score_nan(search, token):
+    tables = tables_of(8, 2)
+
+    @jax.jit
+    def run(prefix):
+        cache = start(tables, 4 if search is beam_search else 1)
+        return searched(search, step, cache, batch_size=2, prefix=prefix)
+
+    found = run(jnp.asarray([[token], [A]]))
+    np.testing.assert_array_equal(np.isnan(found.scores_BN[:, 0]), [True, False])
+    assert not found.finished_BN[0, 0]
+
+
+@pytest.mark.parametrize("search", [greedy_search, beam_search])
 def test_padding_may_be_the_end(search):
     """As in GPT-2, where <bos> is the same token, too."""
     tables, options = tables_of(18), {"beam_size": 3, "n_best": 3} if search is beam_search else {}
