@@ -54,6 +54,14 @@ def test_the_z_loss_is_the_mean_square_of_the_log_normalizer():
     assert with_z._replace(loss=without.loss) == without
 
 
+def test_padding_has_no_part_in_it():
+    noisy = logits_of() + 100.0 * (1 - WEIGHTS)[..., None] * logits_of(seed=1)
+    ours, theirs = (token_sums(logits, TARGETS, WEIGHTS, Objective()) for logits in (logits_of(), noisy))
+    assert ours == theirs
+    gradient = jax.jit(jax.grad(lambda logits: token_sums(logits, TARGETS, WEIGHTS, Objective()).loss))(logits_of())
+    assert not np.any(gradient[WEIGHTS == 0])
+
+
 def test_an_excluded_token_may_have_any_target_and_logits():
     excluded = WEIGHTS == 0
     logits = jnp.where(excluded[..., None], jnp.array([jnp.nan, -jnp.inf, 0, jnp.inf, 0]), logits_of())
@@ -66,6 +74,13 @@ def test_an_excluded_token_may_have_any_target_and_logits():
         for given, targets in ((logits, np.where(excluded, -100, TARGETS)), (logits_of(), TARGETS))
     )
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+
+
+def test_a_class_that_is_ruled_out_has_no_part_in_the_plain_loss():
+    """A logit of -inf is the loss of the other classes alone, as in scipy's log_softmax."""
+    logits = logits_of(classes=6).at[..., 5].set(-jnp.inf)
+    ours, theirs = (label_smoothed_cross_entropy(x, TARGETS, WEIGHTS, 0.0)[0] for x in (logits, logits[..., :5]))
+    assert ours == pytest.approx(float(theirs), rel=1e-6)
 
 
 @pytest.mark.parametrize("options", [{"spread": "al"}, {"epsilon": 1.0}, {"epsilon": float("nan")}])
