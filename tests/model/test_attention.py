@@ -276,6 +276,28 @@ def test_queries_and_keys_keep_the_modules_type_whatever_their_norm_returns():
         assert found.dtype == jnp.bfloat16
 
 
+@pytest.mark.parametrize("wrap", [jax.jit, lambda apply: apply], ids=["jit", "eager"])
+def test_a_context_is_an_argument_of_jitted_functions_with_dropout(wrap):
+    attention = MultiHeadAttention(num_heads=2, dropout=0.5)
+    variables = variables_of(attention, X_BTD, X_BTD)
+
+    def output(x_BTD, context):
+        rngs = {"dropout": jax.random.key(0)}
+        return attention.apply(variables, x_BTD, x_BTD, context, rngs=rngs, method="with_context")[0]
+
+    outputs = [wrap(output)(X_BTD, Context(deterministic=flag)) for flag in (True, False)]
+    assert np.abs(outputs[0] - outputs[1]).max() > 1e-3
+
+
+def test_numpy_arrays_are_inputs():
+    x_BTD, mask = np.asarray(X_BTD), np.ones((1, 1, 1, T), bool)
+    attention = MultiHeadAttention(num_heads=2)
+    context = Context(mask, ALiBi(), np.arange(T)[None], head_mask=np.ones(2))
+    jax.eval_shape(lambda: attention.init(jax.random.key(0), x_BTD, x_BTD, context, method="with_context"))
+    q_BTHK, bias = np.asarray(Q_BTHK), np.zeros((1, 1, T, T), np.float32)
+    assert scaled_dot_product_attention(q_BTHK, q_BTHK, q_BTHK, mask, bias)[0].shape == q_BTHK.shape
+
+
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_the_memory_of_a_window_is_linear_in_the_length(is_causal):
     """Of value and gradient, compiled for lengths of 256 and 1,024; without a window it is 16 times as large."""

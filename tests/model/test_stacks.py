@@ -20,6 +20,7 @@ from tests.support.small_models import (
 )
 from transformer_jax import (
     Context,
+    DecoderLayer,
     EncoderLayer,
     FeedForward,
     MultiHeadAttention,
@@ -27,6 +28,7 @@ from transformer_jax import (
     Transformer,
     padding_mask,
 )
+from transformer_jax.config import PartsConfig
 from transformer_jax.model import build
 from transformer_jax.model.stacks import attention_weights_of
 
@@ -68,6 +70,15 @@ def test_layers_can_be_rematerialized_with_dropout():
         return jax.jit(jax.grad(lambda variables: jnp.sum(layer.apply(variables, X_BTD, context, rngs=rngs) ** 3)))
 
     jax.tree.map(assert_close, gradient(nn.remat(EncoderLayer))(variables), gradient(EncoderLayer)(variables))
+
+
+def test_a_model_of_rematerialized_layers_is_the_model():
+    parts = PartsConfig(encoder_layer=nn.remat(EncoderLayer), decoder_layer=nn.remat(DecoderLayer))
+    shapes = [
+        jax.eval_shape(Transformer(small(**changes)).init_with_output, jax.random.key(0), SOURCE, TARGET)
+        for changes in ({}, {"parts": parts})
+    ]
+    assert shapes[0] == shapes[1]
 
 
 @pytest.mark.parametrize("positions", ["learned", "relative"])
