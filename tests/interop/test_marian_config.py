@@ -1,8 +1,11 @@
 """Fields of config.json and generation_config.json that are invalid or not supported are refused by name."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.marian_folders import CONFIG, SEARCH, bytes_with, json_with, refused
+from transformer_jax.interop.marian_config import Fields
 
 # What is wrong with config.json, and a word of the message.
 OF_CONFIG = {
@@ -51,3 +54,9 @@ def test_a_search_that_is_not_supported_is_refused(name, value, tmp_path):
 )
 def test_a_config_that_cannot_be_right_is_refused(spoil, message, tmp_path):
     refused(spoil, message, tmp_path)
+
+
+def test_null_is_missing_and_a_number_may_be_written_as_an_integer_or_not():
+    fields = Fields(Path("config.json"), {"a": 1, "b": None, "c": 1.0, "d": "x"})
+    assert [fields.number("a"), fields.number("b", 9)] == [1, 9]
+    fields.check({"a": 1.0, "b": 3, "c": 1})
