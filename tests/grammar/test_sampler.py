@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -17,6 +19,13 @@ Sampled = list[tuple[Sentence, str, str]]
 def test_the_sequence_never_changes():
     rng = Rng("x")
     assert [rng.below(100) for _ in range(5)] == [63, 59, 48, 76, 38]
+
+
+def test_choices_have_the_given_probabilities():
+    rng = Rng("shares")
+    counts = Counter(rng.weighted((("a", 1.0), ("b", 3.0), ("c", 0.0))) for _ in range(4000))
+    assert counts["c"] == 0 and 0.22 < counts["a"] / 4000 < 0.28
+    assert 0.27 < sum(rng.chance(0.3) for _ in range(4000)) / 4000 < 0.33
 
 
 @pytest.mark.parametrize("name", ["DEFINITE", "INDEFINITE", "FREE", "SUBJECT", "PLACE", "DEFINITE_PLACE"])
@@ -97,6 +106,17 @@ def test_english_determines_german_in_200_000_sentences() -> None:
     assert _contradictions(_rendered(SentenceSampler("many", depth=3), 200_000)) == []
 
 
+def test_a_small_lexicon_leaves_no_ambiguity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few nouns the same English comes up again and again, from different trees: a contradiction would show."""
+    all_nouns_of = sampler.nouns_of
+    monkeypatch.setattr(sampler, "nouns_of", lambda kind: all_nouns_of(kind)[:1])
+    monkeypatch.setattr(SentenceSampler, "adjectives", lambda self, kind: ())
+    pairs = list(_rendered(SentenceSampler("small lexicon", depth=0), 4_000))
+    short = [source for source, _ in pairs if source.count(" ") < 6]
+    assert len(set(short)) < 0.97 * len(short)
+    assert _contradictions(pairs) == []
+
+
 def _rendered(source: SentenceSampler, count: int) -> Iterator[tuple[str, str]]:
     sentences = (source.sentence() for _ in range(count))
     return ((english.render(sentence), german.render(sentence)) for sentence in sentences)
@@ -105,6 +125,15 @@ def _rendered(source: SentenceSampler, count: int) -> Iterator[tuple[str, str]]:
 def _contradictions(pairs: Iterable[tuple[str, str]]) -> list[str]:
     known: dict[str, str] = {}
     return [source for source, target in pairs if known.setdefault(source, target) != target]
+
+
+def test_tokens_and_punctuation(sampled: Sampled) -> None:
+    for _, source, target in sampled:
+        for tokens in (source.split(" "), target.split(" ")):
+            assert all(tokens)
+            assert tokens[-1] in {".", "?"} and tokens[0] != ","
+            assert not any(first == "," and second in {",", ".", "?"} for first, second in pairwise(tokens))
+        assert source.endswith("?") == target.endswith("?")
 
 
 def test_german_nouns_and_only_they_are_capitalised_and_every_word_is_used(sampled: Sampled) -> None:
