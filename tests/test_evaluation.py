@@ -184,3 +184,11 @@ def test_the_groups_and_clusters_of_a_split_are_in_its_record(folder, run, monke
     # This vocabulary can spell anything, so <eos> stands for <unk>: every reference has one.
     monkeypatch.setattr("transformer_jax.experiment.UNK", EOS)
     assert evaluate_run(run, run.config.decode, split_of(folder, run.config, "test")).record["unknown_tokens"] == 2
+
+
+def test_a_custom_metric_called_exact_match_takes_the_place_of_the_librarys(folder, run, tmp_path):
+    """As it did in runs of versions without the library's."""
+    (tmp_path / "mine.py").write_text("def exact_match(hypotheses, references):\n    return 12.5\n")
+    decode = dataclasses.replace(run.config.decode, metrics=(f"{tmp_path}/mine.py:exact_match",))
+    record = evaluate_run(run, decode, split_of(folder, run.config, "test")).record
+    assert record["measures"]["exact_match"]["score"] == 12.5 and record["exact_match"]["right"] == 0

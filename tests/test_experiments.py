@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import itertools
 import json
 
 import jax
@@ -19,6 +20,7 @@ from tests.test_table3 import MILLIONS
 from transformer_jax import Transformer, load_run, shipped
 from transformer_jax.config import PartsConfig
 from transformer_jax.data.batching import Batch
+from transformer_jax.data.tokenizer import PAD
 from transformer_jax.errors import BadInput
 from transformer_jax.experiment import TestSet, evaluate_run
 from transformer_jax.extension import load_module
@@ -216,6 +218,20 @@ def test_which_words_see_a_word(name, side, place, others, seen, usually):
         assert (difference(before[others], after[others]) > 1e-3) == is_seen
 
 
+@pytest.mark.parametrize(
+    ("name", "in_encoder", "in_decoder"),
+    [(None, 0, 0), ("masks ignored", 1, 1), ("no padding masks", 1, 1), ("no cross mask", 0, 1)],
+)
+def test_padding_of_the_source_is_seen_where_a_mask_is_missing(name, in_encoder, in_decoder):
+    """What padding is embedded as matters to the words of a sentence that has two of it, three words and three more."""
+    variables = copy.deepcopy(model_of(name)[1])
+    table = variables["params"]["source_embedding"]["table"]
+    variables["params"]["source_embedding"]["table"] = table.at[PAD].add(1.0)
+    assert (difference(encoded(name)[1, :3], encoded(name, variables=variables)[1, :3]) > 1e-3) == in_encoder
+    logits_TN, other_TN = logits_of(name)[1, :3, 1:], logits_of(name, variables=variables)[1, :3, 1:]
+    assert (difference(logits_TN, other_TN) > 1e-3) == in_decoder
+
+
 def test_a_second_softmax_bounds_the_loss_that_training_sees():
     name = "softmax before the loss"
     model, variables = model_of(name)
@@ -305,6 +321,20 @@ def test_entropy_and_distance_are_those_of_the_attention(heads, tiny_run, test_s
             distances.append((row * np.abs(np.arange(len(row)) - t)).sum())
     assert float(entropy["cross"][1, 0]) == pytest.approx(np.mean(entropies), rel=1e-4)
     assert float(distance["cross"][1, 0]) == pytest.approx(np.mean(distances), rel=1e-4)
+
+
+RATE = "optimizer.learning_rate"
+
+
+def test_mups_losses_are_of_each_width_and_rate(tmp_path):
+    rates, widths = (0.001, 0.002), (64, 128)
+    variants = [
+        {**finished_sweeps.variant(f"{width} {rate}"), "group": f"muP, d_model={width}", "changes": {RATE: rate}}
+        for width, rate in itertools.product(widths, rates)
+    ]
+    finished_sweeps.make_sweep(tmp_path, variants, seeds=(0,), baseline="64 0.001")
+    losses = module("mup").losses_of(tmp_path)
+    assert losses == {("muP", width): dict.fromkeys(rates, 1.0) for width in widths}
 
 
 def test_updates_and_seconds_are_those_to_the_loss_that_every_run_reached(tmp_path, capsys):
