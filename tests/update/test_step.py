@@ -139,6 +139,16 @@ def test_evaluation_is_the_loss_of_training_without_dropout_and_z_loss():
     assert (evaluated.correct, evaluated.tokens) == (trained.right, trained.target_tokens)
 
 
+def test_steps_export_with_symbolic_batch_and_lengths():
+    run = trainer()
+    b, s, t = jax.export.symbolic_shape("b, s, t")
+    sizes = [jax.ShapeDtypeStruct(shape, jnp.int32) for shape in [(b, s), (b, t), (b, t)]]
+    abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), run.plan)
+    step, (seed,) = run.step.func, run.step.args
+    jax.export.export(step)(seed, abstract, Batch(*sizes))
+    jax.export.export(make_eval_step(experiment(), run.mesh))(abstract.params, Batch(*sizes))
+
+
 def test_heads_and_random_bits_are_computed_twice_and_no_product_with_a_matrix_is():
     """tests/update/test_sharding.py has the numbers of such an update."""
     model = {"norm": "pre", "activation": "swiglu", "positions": "relative", "qk_norm": True, "dropout": 0.1}
