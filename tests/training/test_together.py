@@ -191,6 +191,30 @@ def test_all_go_back_to_the_last_step_that_all_have(place, runs, apart, joined, 
     assert [saved_steps(folder) for folder in folders] == [[12, 18]] * 3
 
 
+@pytest.mark.parametrize(
+    ("saved", "groups"),
+    [
+        ([{6}, {6}, set()], ["01", "2"]),
+        ([set(), set()], ["01"]),
+        ([{6}, set()], ["0", "1"]),
+        ([{6, 12}, {6}, {6, 12}], ["012"]),
+    ],
+)
+def test_runs_are_resumed_together_that_can_go_on_from_one_step(saved, groups, tmp_path, monkeypatch):
+    """A kill while they were saving leaves some with the step before the newest of the others."""
+    trained = []
+
+    def train_group(experiments, folders):
+        trained.append("".join(folder.path.name for folder in folders))
+        return [Ending("finished")] * len(folders)
+
+    monkeypatch.setattr("transformer_jax.experiment._train", train_group)
+    monkeypatch.setattr(RunFolder, "saved_steps", lambda self: saved[int(self.path.name)])
+    configs = [experiment(seed=seed) for seed in range(len(saved))]
+    train_runs_together(configs, [tmp_path / str(seed) for seed in range(len(saved))])
+    assert trained == groups
+
+
 def test_each_group_trains_in_turn_until_one_is_stopped(place, monkeypatch):
     stopped, trained = Ending("stopped", final=False), []
 
@@ -204,6 +228,14 @@ def test_each_group_trains_in_turn_until_one_is_stopped(place, monkeypatch):
     configs = [run_of(place, seed=seed) for seed in range(4)]
     endings = train_runs_together(configs, folders_in(place, "in turn", 4))
     assert trained == [["0", "1"], ["2"]] and endings == [Ending("finished")] * 2 + [stopped] * 2
+
+
+def test_a_folder_that_cannot_be_used_is_an_error_of_all(runs, joined):
+    """It is in use, or holds another run."""
+    with RunFolder(joined / "0").held(), pytest.raises(Failed, match="is training here"):
+        train_runs_together(runs, [joined / str(number) for number in range(3)])
+    with pytest.raises(BadInput, match="holds another run"):
+        train_runs_together(runs, [joined / "0", joined / "2", joined / "1"])
 
 
 def test_an_error_of_one_folder_ends_all_and_stopped_later_each_can_go_on_alone(place, runs, apart, monkeypatch):
