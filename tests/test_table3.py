@@ -1,4 +1,4 @@
-"""The architectures of the paper's Table 3: parameters of the models, by a formula written again and the paper's column."""
+"""The architectures of Table 3: parameters of the models, by a formula written again and the paper's column."""
 
 import dataclasses
 import functools

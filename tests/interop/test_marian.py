@@ -126,6 +126,15 @@ def test_import_export_import_is_exact(name, tmp_path):
         np.testing.assert_array_equal(written[name], array.astype(np.float32))
 
 
+def test_an_imported_run_translates(imported, capsys, tmp_path):
+    _, run = imported
+    text = tmp_path / "in.txt"
+    text.write_text(texts_of("shared", "texts")[0] + "\n")
+    capsys.readouterr()
+    assert main(["translate", f"--workdir={run}", str(text)]) == 0
+    assert capsys.readouterr().out.splitlines() == texts_of("shared", "translations")[:1]
+
+
 def test_a_language_code_is_one_token_at_the_beginning_alone(imported):
     tokenizer = load_run(imported[1]).tokenizer
     code, *rest = tokenizer.encode(">>deu<< he is sad .")
