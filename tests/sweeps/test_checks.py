@@ -1,5 +1,7 @@
 """A sweep whose runs would answer nothing raises an error before any of them starts."""
 
+import math
+
 import pytest
 
 from tests.support.sweep_runs import BASE, FOUR, defined
@@ -68,6 +70,8 @@ def test_all_that_is_wrong_is_reported_at_once():
         ([], {"overrides": [("train.best_metric", "exact_match")]}, "train.best_metric"),
         ([FOUR], {"tune": (1 / 3, 0.333333)}, "tune"),
         ([Variant("a", FOUR.changes, published={"blue": 27.5})], {}, "published['blue']"),
+        ([Variant("a", FOUR.changes, published={"bleu": math.nan})], {}, "published['bleu']"),
+        ([Variant("a", FOUR.changes, published={"bleu": "27.5"})], {}, "published['bleu'] = '27.5'"),
         ([Variant("a", FOUR.changes, published={"bleu": 1.0}, unverified=["perplexity"])], {}, "unverified"),
         ([Variant("a", {"model.gated_width": "two_thirds"})], {}, "model.gated_width has no effect"),
         ([Variant("a")], {}, "variants 'base' and 'a'"),

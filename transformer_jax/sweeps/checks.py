@@ -144,9 +144,11 @@ def _variant_problems(sweep: Sweep, variant: Variant) -> list[str]:
             problems.append(f"same_as = {variant.same_as!r}: must be a variant that is no control itself")
         elif variant.changes or variant.levels:
             problems.append("same_as: a control has no changes or levels of its own")
-    for key in variant.published:
+    for key, value in variant.published.items():
         if key not in PUBLISHED:
             problems.append(f"published[{key!r}]: no report shows it; there are: {', '.join(PUBLISHED)}")
+        elif not _is_number(value):
+            problems.append(f"published[{key!r}] = {value!r}: must be a finite number")
     if isinstance(variant.unverified, str) or not set(variant.unverified) <= set(variant.published):
         problems.append(f"unverified = {variant.unverified!r}: must be a list of keys of published")
     return problems
