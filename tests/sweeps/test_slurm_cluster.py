@@ -1,6 +1,7 @@
 """A real SLURM: sweeps (an array, a requeue, coming back), and the job script of docs/clusters.
 
 Skipped where none answers. One node on loopback is enough: packages slurm-wlm and munge, submitit, and SLURM_CONF.
+Preemption needs a partition "low" that jobs of a partition "high" preempt (PreemptMode=REQUEUE).
 """
 
 import importlib.util
@@ -31,6 +32,7 @@ def why_not() -> str:
 
 
 REASON = why_not()
+PREEMPTS = not REASON and {"low", "high"} <= set(answer("sinfo", "-h", "-o", "%R").split())
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 of_sweeps = pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="submitit is not installed")
 ENVIRONMENT = training_runs.environment() | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -87,6 +89,26 @@ def test_an_array_and_a_requeue_in_the_middle(place):
     assert 0 < saved < 2500 and f"resuming from the checkpoint of step {saved:,}" in log
     assert json.loads((place / "sweep/runs/base/seed-0/attempt.json").read_text())["tries"] == 2
     assert json.loads((place / "sweep/runs/base/seed-0/result.json").read_text())["steps"] == 2500
+
+
+@of_sweeps
+def test_leaving_and_looking_in(place):
+    more = ("--detach", "--seeds=2", "--only=h*")
+    out, err = launch(place, *more).communicate()
+    assert "1 runs are left to the cluster; --status shows their state" in out, err
+    again, _ = launch(place, *more).communicate()
+    assert "\njob " not in f"\n{again}"  # it is at work, or done
+    until(lambda: (place / "sweep/runs/h-=-4/seed-1/result.json").is_file())
+    looked = subprocess.run(
+        [*sweep_runs.command(place)[:4], "--workdir=sweep", "--status"], cwd=place, capture_output=True, text=True
+    )
+    assert looked.stdout.splitlines()[-1] == "3 finished, 1 waiting", looked.stdout + looked.stderr
+
+
+@of_sweeps
+def test_what_sbatch_rejects_is_reported(place):
+    _, err = launch(place, "--partition=nowhere", "--seeds=2").communicate()
+    assert "failed: sbatch did not accept the jobs: " in err and "invalid partition" in err.lower()
 
 
 # The job script of docs/clusters: two tasks find each other, and a job that is cut short goes on.
@@ -153,4 +175,13 @@ def test_two_tasks_save_when_the_time_is_up_and_go_on(submit, tmp_path):
     subprocess.run(["scancel", "--batch", "--signal=USR1", job.number], check=True)  # as SLURM does
     job.wait_for("stopped by SIGTERM at step")
     job.wait_for("queueing again")
+    assert_went_on(job, tmp_path)
+
+
+@pytest.mark.skipif(not PREEMPTS, reason="no partitions low and high")
+def test_a_preempted_job_goes_on(submit, tmp_path):
+    job = submit("--partition=low")
+    job.wait_for("step     150")
+    answer("sbatch", "--parsable", "--partition=high", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
+    job.wait_for("processes, 2 devices:", times=2)
     assert_went_on(job, tmp_path)
