@@ -83,8 +83,11 @@ def test_status(run, place):
 BAD_COMMAND_LINES = [
     (["--workdir=sweep"], "sweep: is not a sweep"),
     (["--workdir=sweep", "--status"], "sweep: is not a sweep"),
+    (["--workdir=sweep", "--seeds=2"], "FILE.py"),
     (["missing.py", "--workdir=sweep"], "missing.py: no such experiment file"),
     (["experiment.py", "--workdir="], "is empty"),
+    (["experiment.py", "--workdir=sweep", "--config.train.step=3"], "--config.train.step: no such option"),
+    (["experiment.py", "--workdir=sweep", "--seeds=0"], "seeds = 0"),
     (["experiment.py", "--workdir=sweep", "--only=x"], "--only=x"),
     (["experiment.py", "--workdir=sweep", "--tune=x"], "--tune"),
     (["--together", "experiment.py", "--workdir=sweep"], "'experiment.py'"),

@@ -126,3 +126,18 @@ def test_asked_to_stop_it_has_all_save_and_leaves_nothing_behind(place, straight
     run(place, f"--workdir={workdir.name}", *OPTIONS)
     for ours, theirs in zip(runs(workdir), runs(straight), strict=True):
         assert_same_run(ours, theirs)
+
+
+def test_a_worker_that_is_killed_is_a_failed_run_and_no_more(place, straight):
+    workdir = place / "worker"
+    launcher = start(place, workdir.name, "--seeds=1")
+    while len(list(workdir.glob("runs/*/*/metrics.jsonl"))) < 2:
+        time.sleep(0.1)
+    os.kill(workers(workdir)[0], signal.SIGKILL)
+    out, err = launcher.communicate()
+    assert launcher.returncode == 1 and "the process was killed by SIGKILL; its last lines:" in out
+    assert "failed: 1 runs" in err and len(results(workdir)) == 1
+    made = results(workdir)
+    retried = start(place, workdir.name, "--seeds=1")
+    retried.communicate()
+    assert retried.returncode == 0 and made.items() < results(workdir).items()

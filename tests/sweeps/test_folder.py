@@ -1,6 +1,7 @@
 """A sweep's folder: what it stores, what may change later, and what it refuses."""
 
 import json
+import shutil
 
 import pytest
 
@@ -65,6 +66,14 @@ def test_a_question_that_was_declared_stays(tmp_path):
         folder.merged(defined(FOUR, Variant("again", {"model.d_ff": 64}), primary="bleu", margin=1))
     found = [line.rpartition(": ")[0].split(":")[0].strip() for line in str(error.value).splitlines()[1:]]
     assert found == ["primary", "margin", "weights", "variant 'again'", "variant 'again'", "contrast 'heads'"]
+
+
+def test_a_finished_baseline_of_another_sweep_is_used_once_it_is_copied(tmp_path):
+    first, second = SweepFolder(tmp_path / "first"), SweepFolder(tmp_path / "second")
+    pretend_finished(first.runs(defined())[0])
+    base, four = second.runs(defined(FOUR, name="another"))
+    shutil.copytree(first.path / "runs/base", second.path / "runs/base")
+    assert base.is_finished() and not four.is_finished()
 
 
 def test_an_analysis_may_be_added_but_not_become_another(tmp_path):

@@ -15,7 +15,7 @@ from transformer_jax import cli
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Failed
 from transformer_jax.files.atomic import write_json
 from transformer_jax.processes.signals import StopSignals
-from transformer_jax.sweeps import Variant, launch
+from transformer_jax.sweeps import Variant, grid, launch
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.launch import Launcher, LaunchOptions, grouped, prepare_data, run_jobs
 from transformer_jax.sweeps.status import Progress
@@ -141,6 +141,17 @@ def test_tuning_and_factors_may_be_added_to_a_sweep(folder, tuned):
     assert folder.runs(here.definition, ["base"])[0].is_finished()
 
 
+def test_the_cells_of_a_grid_are_tuned_each_on_its_own(folder, tuned):
+    heads, width = {"2": {}, "4": {"model.num_heads": 4}}, {"32": {}, "64": {"model.d_ff": 64}}
+    cells = grid({"heads": heads, "width": width})
+    losses = {"heads=4-width=64/tuning-2": 0.5, "heads=2-width=64/tuning-1": 0.5}
+    here, made = tuned(losses, definition=defined(variants=cells, tune=(1.0, 2.0)))
+    assert here.run() == 0 and len([run_id for run_id in made if "tuning" in run_id]) == 4 * 2 * 2
+    rates = {run.variant: run.experiment.optimizer.learning_rate for run in folder.runs(folder.load())}
+    assert rates == {cell.name: 6e-3 if cell.name == "heads=4 width=64" else 3e-3 for cell in cells}
+    assert folder.load().variant("heads=4 width=64").levels == {"heads": "4", "width": "64"}
+
+
 def test_seeds_that_are_added_after_a_report_are_warned_of(folder, capsys):
     folder.save(defined(seeds=2))
     write_json(folder.path / "looks.json", {"looks": [{"seeds": [0, 1], "when": "now"}]})
@@ -174,19 +185,33 @@ def test_a_variant_whose_rates_all_diverged_has_none(folder, tuned):
     assert not (folder.path / "runs/h-=-4/seed-0").exists() and list(folder.tuned()) == ["base"]
 
 
+def test_nothing_is_compared_where_no_rate_is_known(tuned):
+    here, made = tuned({f"{slug}/tuning-{factor}": "diverged" for slug in ("base", "h-=-4") for factor in (1, 2)})
+    with pytest.raises(Failed, match="8 runs diverged"):
+        here.run()
+    assert len(made) == 8
+
+
 @pytest.mark.parametrize(
     "losses",
     [
+        {"h-=-4/tuning-1-again": "failed"},
         {"h-=-4/tuning-1-again": "diverged", "h-=-4/tuning-2-again": "stopped"},
-        {"h-=-4/tuning-2-again": "running"},  # killed: nobody holds its lock
+        {"base/tuning-2-again": "running"},  # killed: nobody holds its lock
     ],
 )
 def test_a_run_that_was_killed_or_stopped_decides_no_rate(folder, tuned, losses):
     """The rate of its variant is chosen when the same command has made all of its runs."""
     here, _ = tuned(losses)
-    assert here.run() == EXIT_UNFINISHED
-    assert list(folder.tuned()) == ["base"] and not (folder.path / "runs/h-=-4/seed-0").exists()
-    assert (folder.path / "runs/base/seed-1").exists()
+    if "failed" not in losses.values():
+        assert here.run() == EXIT_UNFINISHED
+    else:
+        with pytest.raises(Failed, match=f"^{len(losses)} runs"):
+            here.run()
+    (slug,) = {run_id.partition("/")[0] for run_id in losses}
+    (other,) = {"base", "h-=-4"} - {slug}
+    assert len(folder.tuned()) == 1 and not (folder.path / "runs" / slug / "seed-0").exists()
+    assert (folder.path / "runs" / other / "seed-1").exists()
     again, made = tuned({})
     assert again.run() == 0 and set(folder.tuned()) == {"base", "h = 4"}
     assert [run_id for run_id in made if "tuning" in run_id] == [run for run in losses if losses[run] != "diverged"]

@@ -1,6 +1,7 @@
 """A worker: a run that fails does not affect the others, and what is finished is not repeated."""
 
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -12,12 +13,13 @@ from tests.support.sweep_runs import FOUR, defined
 from tests.sweeps.conftest import work
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput, Diverged, Failed
+from transformer_jax.extension import UserCodeError
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.sweeps import worker
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import read_json
-from transformer_jax.sweeps.worker import Stopped, Worker
+from transformer_jax.sweeps.worker import Stopped, Worker, reason_of
 
 
 def result_of(folder):
@@ -46,6 +48,18 @@ def test_a_finished_run_is_not_repeated_unless_its_records_were_replaced(worked,
     assert run.attempt()["tries"] == 2 and record.is_file() and result_of(folder)["tests"] == before["tests"]
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Failed("the disk is full"), "the disk is full"),
+        (KeyError("k"), "KeyError: 'k'"),
+        (UserCodeError("mine.py", ValueError("v")), "mine.py raised ValueError: v"),
+    ],
+)
+def test_the_reason_of_a_failure(error, reason):
+    assert reason in reason_of(error)
+
+
 @pytest.mark.parametrize(("error", "state"), [(Failed("no room"), "failed"), (Diverged("at step 3"), "diverged")])
 def test_a_stop_leaves_what_had_failed(folder, monkeypatch, error, state):
     """Of a group, one run has failed when the process is asked to stop."""
@@ -61,6 +75,18 @@ def test_a_stop_leaves_what_had_failed(folder, monkeypatch, error, state):
     base, four = folder.runs(definition)
     assert base.attempt()["state"] == state and base.has_diverged() == (state == "diverged")
     assert four.attempt()["state"] == "stopped"
+
+
+def test_a_file_system_without_locks_is_named_in_a_line(folder, monkeypatch, capsys):
+    definition = defined()
+    folder.save(definition)
+
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with folder.held(), folder.runs(definition)[0].held():
+        assert capsys.readouterr().err.count("locks do not work") == 2
 
 
 # What a trained run comes to.
