@@ -5,8 +5,10 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from tests.support.places import ROOT
@@ -19,6 +21,7 @@ from tests.support.training_runs import (
     metrics,
     run,
     train_here,
+    weights,
 )
 from transformer_jax import load_run
 from transformer_jax.config import TrainConfig
@@ -103,6 +106,17 @@ def test_killed_in_the_middle_of_a_line_of_metrics(place, straight):
         file.write('{"step": 26, "lo')
     assert "resuming from the checkpoint of step 18" in train_here(workdir)
     assert_same_run(workdir, straight)
+
+
+@pytest.mark.drill
+def test_on_another_number_of_devices(place, straight):
+    """Resumed on two devices. In short: test_restores_onto_another_number_of_devices in tests/runs."""
+    workdir = resumable(straight, place / "moved")
+    assert_quiet(train_here(workdir, "mesh.fsdp=2", devices=2))
+    for name, array in weights(straight).items():
+        assert np.abs(weights(workdir)[name] - array).max() < 1e-4, name
+    for ours, theirs in zip(metrics(workdir), metrics(straight), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-3, nan_ok=True)
 
 
 def test_looked_into_it_is_the_same_run(place, straight):
@@ -201,6 +215,30 @@ def test_a_refused_run_is_no_run_and_the_corrected_command_trains(tmp_path):
     assert "did you mean adam?" in line
     assert not (tmp_path / "run/config.json").exists()
     assert "stopped after train.hours" in train_here(tmp_path / "run", "train.hours=1e-12", status=EXIT_UNFINISHED)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    if os.geteuid() != 0 or not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_disk_that_fills_up_during_a_save(small_disk, tmp_path):
+    """One line says what is safe; with room made, the same command resumes from there."""
+    options = ("train.keep_latest=100", "train.steps=600", "train.eval_every=3", "train.checkpoint_every=3")
+    printed = train_here(small_disk / "run", *options, status=1)
+    (line,) = errors(printed)
+    assert "the disk is full" in line and "the newest complete one is of step" in line and "resumes from there" in line
+    assert_quiet(printed)
+    safe = int(line.partition("the newest complete one is of step ")[2].split(".")[0])
+    shutil.copytree(small_disk / "run", tmp_path / "run")
+    printed = train_here(tmp_path / "run", *options[:1], f"train.steps={safe + 3}", *options[2:])
+    assert f"resuming from the checkpoint of step {safe}" in printed
 
 
 @pytest.mark.drill
