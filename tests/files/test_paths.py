@@ -79,6 +79,15 @@ def test_home_is_expanded_wherever_a_path_is_given(home, tmp_path, monkeypatch, 
         RunFolder("~nobody-of-that-name/x")
 
 
+def test_a_default_below_home_is_the_same_for_every_user(home, tmp_path):
+    """A run that others use does not send them to the cache of whoever trained it."""
+    config = experiment(data__corpus="copy", train__compile_cache="~/.cache/transformer_jax")
+    RunFolder(tmp_path / "run").path.mkdir()
+    RunFolder(tmp_path / "run").record(config)
+    recorded = json.loads((tmp_path / "run/config.json").read_text())
+    assert recorded["train"]["compile_cache"] == "~/.cache/transformer_jax"
+
+
 def test_a_run_records_where_its_files_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
@@ -90,6 +99,17 @@ def test_a_run_records_where_its_files_are(tmp_path, monkeypatch):
     config = RunFolder("../run").load_config()
     assert RunFolder("../run").data(config) == tmp_path / "shared"
     assert config.data.source == (f"{tmp_path}/a.en", "/b.en")
+
+
+def test_where_files_are_does_not_make_it_another_run(tmp_path):
+    """What is in them is compared elsewhere: prepared data with its text, and a checkpoint with its data."""
+    run = RunFolder(tmp_path / "run")
+    (run.checkpoints / "6").mkdir(parents=True)
+    run.record(experiment(data__source=("a.en",), data__target=("a.de",)))
+    moved = experiment(data__source=("/copy/a.en",), data__target=("/copy/a.de",), data__directory="/copy/data")
+    assert run.holds_run(moved)
+    with pytest.raises(BadInput, match=r"data\.corpus"):
+        run.holds_run(experiment(data__corpus="copy"))
 
 
 def test_a_sweep_keeps_paths_as_they_were_given(tmp_path, monkeypatch):

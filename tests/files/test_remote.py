@@ -161,3 +161,20 @@ def test_files_are_written_and_read_whatever_some_answers_are(url, machine, monk
         there = RunFolder(remote.mirrored(f"{url}/files")).path
     assert {file.name: file.read_text() for file in there.iterdir()} == {str(n): f"content of {n}" for n in range(8)}
     assert proxy.count["errors"] and proxy.count["late"]
+
+
+@pytest.mark.drill
+def test_errors_and_late_answers_of_a_bucket_lose_nothing(url, machine, tmp_path):
+    """500, 503 and 429, of writes also after the server has acted."""
+    often, flags = "train.log_every=6", [f"--workdir={url}/unreliable"]
+    train_here(tmp_path / "disk", often)
+    with unreliable_proxy() as proxy:
+        proxy.errors, proxy.late = 6, 6
+        train_here(tmp_path / "run", often, "train.steps=12", flags=flags)
+        machine("two")
+        assert "resuming from the checkpoint of step 12" in train_here(tmp_path / "run", often, flags=flags)
+    assert proxy.count["errors"] >= 3 and proxy.count["late"] >= 3
+    there = RunFolder(remote.mirrored(f"{url}/unreliable")).path
+    assert metrics(there) == metrics(tmp_path / "disk")
+    ours, theirs = weights(there), weights(tmp_path / "disk")
+    assert all((ours[name] == theirs[name]).all() for name in theirs)
