@@ -5,6 +5,8 @@ import errno
 import os
 import pathlib
 import shutil
+import subprocess
+import sys
 import types
 
 import jax
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from tests.support.places import ROOT
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files import atomic
 from transformer_jax.runs import checkpoint
@@ -275,6 +278,32 @@ def test_what_a_kill_left_is_no_checkpoint(tmp_path):
     assert restored(tmp_path).step == 1
     assert saved(tmp_path, [2], keep_latest=2) == [1, 2]
     assert restored(tmp_path).step == 2
+
+
+FAILING = """
+from pathlib import Path
+import jax
+from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
+leaf = jax.ShapeDtypeStruct((64, 64), "float32", sharding=jax.sharding.SingleDeviceSharding(jax.devices()[0]))
+with Checkpoints(Path({directory!r}), keep_latest=3) as checkpoints:
+    for step in (3, 2, 1):
+        try:
+            checkpoints.restore(step, {{f"leaf_{{i}}": leaf for i in range(40)}})
+            print("whole", step)
+        except DamagedCheckpoint:
+            print("damaged", step)
+"""
+
+
+def test_a_failed_restore_says_nothing_but_what_we_say(tmp_path):
+    with Checkpoints(tmp_path, keep_latest=3) as checkpoints:
+        for step in (1, 2, 3):
+            checkpoints.save(step, {f"leaf_{i}": jnp.full((64, 64), 1.0 * step) for i in range(40)}, {})
+    for path in (*tmp_path.glob("2/state/**/d/*"), *tmp_path.glob("3/state/**/d/*")):
+        path.write_bytes(path.read_bytes()[:10])
+    script = FAILING.format(directory=str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert (done.stdout, done.stderr) == ("damaged 3\ndamaged 2\nwhole 1\n", "")
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device")

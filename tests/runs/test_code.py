@@ -7,6 +7,7 @@ import pytest
 from tests.support.small_runs import experiment
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import load_object
+from transformer_jax.runs.code import CodeSnapshots
 from transformer_jax.runs.folder import RunFolder
 
 LOSS = "import jax.numpy as jnp\n\ndef loss(a, b, w):\n    return jnp.sum(a[..., 0] * w), w.sum()\n"
@@ -87,3 +88,11 @@ def test_a_metric_may_be_edited_after_the_training(mine, capsys):
     (mine / "mine.py").write_text("def exact(hypotheses, references): return 1\n")
     assert RunFolder(mine / "run").load_config().decode.metrics == ("mine.py:exact",)
     assert capsys.readouterr().err == ""
+
+
+def test_a_damaged_record_is_refused(mine):
+    begun(RunFolder(mine / "run"), experiment(train__loss="mine.py:loss"))
+    kept = CodeSnapshots(mine / "run")
+    kept.record.write_text(kept.record.read_text().replace('"mine.py"', '"mime.py"', 1))
+    with pytest.raises(BadInput, match="is damaged"):
+        kept.latest()
