@@ -172,6 +172,11 @@ def test_epochs_and_seeds_have_orders_of_their_own(kind):
     assert not first & second  # other company, not only another order of the same batches
 
 
+def test_shapes_are_mixed_within_an_epoch():
+    widths = [batch.source.shape[1] for batch in epoch(make(BucketBatches, random_corpus(3000)))]
+    assert np.abs(np.corrcoef(widths, range(len(widths)))[0, 1]) < 0.2
+
+
 @pytest.mark.parametrize(("kind", "checksum"), [(BucketBatches, 428325899), (PackedBatches, 527430743)])
 def test_the_order_is_the_same_on_every_machine_for_ever(kind, checksum):
     """A changed order breaks the resumption of every run that is under way: change these numbers knowingly."""

@@ -1,5 +1,6 @@
 """Bad input to prepare: one clear line each, exit status 2, and nothing half-written."""
 
+import resource
 import shutil
 import subprocess
 from pathlib import Path
@@ -111,6 +112,8 @@ def test_bad_columns_and_keys(bench, capfd, name, line, needle):
     ("options", "needles"),
     [
         (["data.tokenizer=bpe", "model.vocab_size=30000"], ["model.vocab_size = 30000: ", "data.hard_vocab_limit"]),
+        (["data.source=a,b"], ["source = a, b and target = "]),
+        (["data.corpus=copy"], ["give only one"]),
         (["data.tokenizer_file=a.en"], ["a.en: is not a SentencePiece model"]),
         (
             ["data.tokenizer_file=a.en", "model.target_vocab_size=50", "model.tie_embeddings=none"],
@@ -154,6 +157,17 @@ def failed(bench: Path, capfd, status: int, workdir: Path, message: str) -> None
     assert output == "" and errors.splitlines()[-1] == message
 
 
+def test_a_file_size_limit(bench, capfd):
+    run, limits = bench / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
+    try:
+        message = "a file became too large; make room or choose another directory"
+        failed(bench, capfd, 1, run, f"failed: {run / 'data'}: {message}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not run.exists()
+
+
 @pytest.fixture
 def mounted(tmp_path):
     """A function that mounts a small file system, where this user may."""
@@ -175,3 +189,8 @@ def test_a_full_disk(bench, capfd, mounted, kilobytes):
     run = mounted(f"size={kilobytes}k") / "run"
     failed(bench, capfd, 1, run, f"failed: {run / 'data'}: the disk is full; make room or choose another directory")
     assert list(run.parent.iterdir()) == []
+
+
+def test_a_read_only_place(bench, capfd, mounted):
+    run = mounted("ro") / "run"
+    failed(bench, capfd, 1, run, f"failed: {run}: Read-only file system")
