@@ -101,6 +101,11 @@ def test_an_option_is_refused_only_if_none_of_several_experiments_uses_it():
     assert unused_options(["decode.temperature"], [plain]) == []
 
 
+def test_every_condition_can_be_asked_of_a_config():
+    config = from_config_dict({})
+    assert {option.has_effect(config) for option in OPTIONS} == {True, False}
+
+
 def test_addresses_are_found_and_changed():
     custom = experiment(train__loss="mine.py:loss", decode__metrics=("a.py:exact", "b.py:words"))
     found = [("train.loss", "mine.py:loss"), ("decode.metrics", "a.py:exact"), ("decode.metrics", "b.py:words")]

@@ -99,6 +99,15 @@ def test_the_preset_for_own_text_scales_with_the_text(count, tmp_path):
     assert again.optimizer == resolved.optimizer and again.train.eval_every == 2 * resolved.train.eval_every
 
 
+def test_a_long_run_keeps_its_intervals(tmp_path):
+    source, target = write_text(tmp_path, "train", PAIRS)
+    options = {"train.epochs": "1e9", "optimizer.warmup_share": "none", "optimizer.warmup_steps": "77"}
+    texts = [("data.source", source), ("data.target", target)]
+    config = configuration.load("preset:text", [*texts, *options.items()])
+    prepared = prepare(config, tmp_path / "data")
+    assert in_updates(config, prepared, RunFolder(tmp_path / "run")) == config
+
+
 def test_another_size_on_the_command_line_is_refused(first, tmp_path):
     printed = errors(train_from(tmp_path / "run", first, "model.d_ff=48", status=2))
     assert "--init-from: weights of another model than the config's" in printed[-1]

@@ -8,7 +8,7 @@ from tests.support.places import ROOT
 from transformer_jax import cli, schema, shipped
 from transformer_jax.commands import configuration
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, ConfigError
 
 # Each: the text of a config file, and what stderr must say.
 BAD_FILES = [
@@ -37,6 +37,13 @@ def test_an_error_in_a_users_file_comes_with_its_traceback(tmp_path, text, capsy
     err = capsys.readouterr().err
     assert str(file) in err.splitlines()[-1] and "line" in err
     assert "transformer_jax/extension.py" not in err, "only the user's own frames"
+
+
+def test_everything_wrong_is_reported_at_once():
+    changes = [("model.num_head", "4"), ("model.dropout", "2"), ("seed", "x")]
+    with pytest.raises(ConfigError) as error:
+        configuration.load("preset:base", changes)
+    assert len(error.value.problems) == 3
 
 
 def test_a_preset_is_its_file():

@@ -12,6 +12,10 @@ import pytest
 
 from tests.commands.conftest import messages
 from transformer_jax import cli
+from transformer_jax.commands.translate import training_words
+from transformer_jax.config import from_config_dict, to_json
+from transformer_jax.data.prepare import prepare
+from transformer_jax.data.prepared import Prepared
 from transformer_jax.translation.translate import Hypothesis
 
 
@@ -94,6 +98,18 @@ def test_json_has_it_all(translate, model):
     assert set(record["attention"]) == {"encoder", "decoder", "cross"}
     assert len(record["attention"]["cross"][0][0]) == len(record["translations"][0]["tokens"])
     assert blank["translations"][0]["text"] == ""
+
+
+def test_a_run_that_started_from_another_saw_more_words_than_its_text(folder, tmp_path):
+    """As `train --init-from` makes it: the other run's tokenizer, and text of its own."""
+    (tmp_path / "new.tsv").write_text("a zebra\tb\n" * 3)
+    tokenizer = Prepared.open(folder / "data").tokenizer_files["source"]
+    data = {"source": (str(tmp_path / "new.tsv"),), "tokenizer_file": str(tokenizer), "valid_size": 0, "test_size": 0}
+    config = from_config_dict({"data": data})
+    prepare(config, tmp_path / "tuned" / "data")
+    (tmp_path / "tuned" / "config.json").write_text(to_json(config))
+    assert training_words(tmp_path / "tuned") == training_words(tmp_path) == set()
+    assert "the" in training_words(folder)
 
 
 def test_sentences_that_are_typed(folder, model, loaded, capsys, monkeypatch):
