@@ -52,31 +52,6 @@ def test_runs_that_may_end_early_train_apart():
     assert problem.startswith("train.keep_latest = 1: ")
 
 
-@pytest.mark.parametrize(
-    ("saved", "groups"),
-    [
-        ([(), ()], [[0, 1]]),
-        ([(6,), ()], [[0], [1]]),
-        ([(6, 12), (6, 12)], [[0, 1]]),
-        ([(6, 12), (6,), (6, 12)], [[0, 1, 2]]),
-        ([(6,), (6,), ()], [[0, 1], [2]]),
-    ],
-)
-def test_runs_are_resumed_together_that_can_go_on_from_one_step(saved, groups, place, monkeypatch):
-    """A kill while they were saving leaves some with the step before the newest of the others."""
-    trained = []
-
-    def train_group(experiments, folders):
-        trained.append([int(folder.path.name) for folder in folders])
-        return [Ending("finished")] * len(folders)
-
-    monkeypatch.setattr("transformer_jax.experiment._train", train_group)
-    monkeypatch.setattr(RunFolder, "saved_steps", lambda self: set(saved[int(self.path.name)]))
-    configs = [run_of(place, seed=seed) for seed in range(len(saved))]
-    assert len(train_runs_together(configs, folders_in(place, "resumed", len(saved)))) == len(saved)
-    assert trained == groups
-
-
 @pytest.mark.drill
 def test_on_two_devices_each_run_is_as_if_it_were_alone():
     """Its state is sharded as alone, also after it was taken apart and joined."""
