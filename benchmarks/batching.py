@@ -2,7 +2,7 @@
 
 python benchmarks/batching.py [number of pairs, 4,500,000 if not given]
 
-The lengths are distributed like those of the WMT 2014 English-German training set in tokens: log-normal with a mean of
+The lengths are distributed like the WMT 2014 English-German training set's, in tokens: log-normal with a mean of
 28, a target within about a fifth of its source, and a tail up to 250.
 """
 

@@ -2,7 +2,7 @@
 
 python benchmarks/decoding.py [--tokens 24] [--quick]
 
-Every sentence has exactly as many output tokens as --tokens says, as long a source, and the usual room for 50 more.
+Every source and every output has exactly --tokens tokens, with the usual room for 50 more.
 CPU seconds are printed next to wall-clock seconds: on a shared machine they vary less.
 """
 

@@ -187,7 +187,7 @@ def main() -> None:
     }
     limit = limits(["jax float32", "torch float32"])
     print(f"{machine()}\n{limit}", flush=True)
-    print(f"{arguments.tokens} tokens a sentence; medians of {arguments.rounds} rounds\n")
+    print(f"{arguments.tokens} tokens per sentence; medians of {arguments.rounds} rounds\n")
     print(f"{'':<24}{'':<22}{'sentences/s':>12}{'seconds':>9}{'times ours':>12}{'limit':>8}")
     results = {}
     with tempfile.TemporaryDirectory() as directory:

@@ -265,7 +265,7 @@ def peer(size: Size, key: str) -> Figures:
 
 
 def beam_search(size: Size) -> Figures:
-    """Random weights never end by themselves: each translation has as many tokens as its source."""
+    """Random weights never end by themselves: each translation is as long as its source."""
     model = dataclasses.replace(size.model, dtype="bfloat16")
     source = Work(model, size.sentences, size.length).batch().source
     rows = Rows(source, np.full(size.sentences, size.length, np.int32), np.arange(size.sentences, dtype=np.int32))

@@ -121,7 +121,7 @@ def make_step(config: ModelConfig) -> tuple[Callable[[], Any], Callable[[Any, An
 
 
 def like_ours(params: Any, config: ModelConfig) -> Any:
-    """Our parameters under its names: heads have an axis of their own there."""
+    """Our parameters under its names: heads have a separate axis there."""
     theirs = {"table": {"embedding": params["source_embedding"]["table"]}}
     for stack in ("encoder", "decoder"):
         for layer, own in params[stack].items():

@@ -19,7 +19,7 @@ from side_by_side import machine, medians, turn_by_turn
 ROWS = (1, 4, 256)
 # A base model's feed-forward, attention and output products of one layer or vocabulary: inputs x outputs.
 PRODUCTS = ((512, 2048), (2048, 512), (512, 512), (512, 37_000))
-LAYERS = 6  # so many different weights in turn, as a model has: one alone would stay in the cache
+LAYERS = 6  # different weights in turn, as in a model: one alone would stay in the cache
 
 
 def scaled(weights: Array) -> tuple[Array, Array]:

@@ -1,7 +1,7 @@
 """Speed and memory of preparing a corpus.
 
     python benchmarks/prepare.py --pairs=29000 --words=12                     # sentences as short as captions
-    python benchmarks/prepare.py --pairs=5000000 --words=22                   # as many and as long as in WMT14
+    python benchmarks/prepare.py --pairs=5000000 --words=22                   # the size of WMT14
     python benchmarks/prepare.py --source=train.en --target=train.de --vocab-size=8000
 
 Prints one JSON object: sentences per second (both sides) with an existing tokenizer, seconds with training one, and the
@@ -76,7 +76,7 @@ def measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, float]:
 
 
 def write_synthetic(path: str, lines: int, words: float, seed: int) -> None:
-    """Sentences of log-normal length from 200,000 invented words with frequencies like those of real words."""
+    """Sentences of log-normal length from 200,000 invented words with the frequencies of real words."""
     rng = np.random.default_rng(seed)
     letters = np.array(list("eeeeeeennnnniiiisssrrraattdhulcgmobwfkzvpyjqx"))
     word_list = np.array(["".join(rng.choice(letters, size)) for size in 1 + rng.poisson(5, 200_000)], dtype=object)

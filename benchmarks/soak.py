@@ -153,7 +153,7 @@ def soak(training: Training, interruptions: int, rng: random.Random, notes: Path
 
 
 def with_speed(looks: Sequence[dict[str, Any]], every: int) -> list[dict[str, Any]]:
-    """The looks at intervals of so many steps, each with what a step took of the processor since the one before."""
+    """Looks at intervals of this number of steps, each with the processor time per step since the one before."""
     kept: list[dict[str, Any]] = []
     last: dict[str, Any] | None = None
     for look in looks:

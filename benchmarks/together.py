@@ -28,7 +28,7 @@ from transformer_jax.update.optimizer import make_schedule
 
 
 class Case:
-    """So many runs, ready to be timed."""
+    """This number of runs, ready to be timed."""
 
     def __init__(self, base: ExperimentConfig, runs: int, batch: Any, mesh: jax.sharding.Mesh):
         configs = [
@@ -100,7 +100,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--d-model", type=int, default=128)
     parser.add_argument("--d-ff", type=int, default=256)
     parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--layers", type=int, default=4, help="of the encoder, and as many of the decoder")
+    parser.add_argument("--layers", type=int, default=4, help="layers of the encoder, and of the decoder")
     parser.add_argument("--vocabulary", type=int, default=10_000)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--tokens", type=int, default=4096, help="of each side in a batch")

@@ -4,10 +4,10 @@
     transformer-jax evaluate --workdir=runs/cogs --split=test_gen
 
 The recipe of Csordás, Irie and Schmidhuber 2021: no early stopping, no label smoothing, a constant learning rate.
-They take batches of 128 sentences; here a batch is of 6,144 tokens of each side, padding included, which are about as
-many. Published: 81 % of the generalization set, where Kim and Linzen 2020 have 35 %.
+They take batches of 128 sentences; here a batch has 6,144 tokens per side, padding included, which is about the
+same. Published: 81 % of the generalization set, where Kim and Linzen 2020 have 35 %.
 
-On a CPU, a reduced variant, whose figures are not those of the recipe: --config.data.num_shapes=3
+On a CPU, a reduced variant, whose figures differ from the recipe's: --config.data.num_shapes=3
 --config.train.steps=5000 --config.model.d_model=128 --config.model.d_ff=256 --config.optimizer.learning_rate=5e-4
 """
 
@@ -20,7 +20,7 @@ def get_config():
     config.data.tokenizer = "words"
     config.data.tokens_per_batch = 6144
     config.model.vocab_size = 1000
-    config.model.target_vocab_size = 1000  # two vocabularies; their sizes are those of the training text
+    config.model.target_vocab_size = 1000  # two vocabularies; sized by the training text
     config.model.tie_embeddings = "target"
     config.model.num_encoder_layers = 2
     config.model.num_decoder_layers = 2

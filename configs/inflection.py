@@ -11,7 +11,7 @@ batch is of 4,096 tokens of each side, padding included: on average 318 pairs of
 checkpoint with the best accuracy on the validation set; so does this. Theirs has features without positions before the
 lemma, and no translation of more than 32 characters.
 
-On a CPU, a reduced variant, whose figures are not those of the recipe: --config.data.num_shapes=2
+On a CPU, a reduced variant, whose figures differ from the recipe's: --config.data.num_shapes=2
 --config.data.tokens_per_batch=2048 --config.model.num_encoder_layers=2 --config.model.num_decoder_layers=2
 --config.model.d_model=128 --config.model.d_ff=512 --config.optimizer.warmup_steps=1000 --config.train.steps=5000
 """
@@ -25,7 +25,7 @@ def get_config():
     config.data.tokenizer = "characters_and_tags"
     config.data.tokens_per_batch = 4096
     config.model.vocab_size = 1000
-    config.model.target_vocab_size = 1000  # two vocabularies; their sizes are those of the training text
+    config.model.target_vocab_size = 1000  # two vocabularies; sized by the training text
     config.model.tie_embeddings = "none"
     config.model.num_encoder_layers = 4
     config.model.num_decoder_layers = 4

@@ -8,7 +8,7 @@
     transformer-jax average --workdir=runs/multi30k --last=10
 
 Published for this recipe: BLEU 41.02 on test_2016_flickr, tokenized and lower-case, with beam 5; 40.5
-here after all 8,000 updates, 39.5 with early stopping (docs/results/multi30k). The files are those of the data set.
+here after all 8,000 updates, 39.5 with early stopping (docs/results/multi30k). The files are the data set's.
 """
 
 import dataclasses

@@ -25,7 +25,7 @@ def get_config():
     config.data.tokenizer = "words"
     config.data.tokens_per_batch = 4096
     config.model.vocab_size = 32
-    config.model.target_vocab_size = 16  # two vocabularies; their sizes are those of the commands and the actions
+    config.model.target_vocab_size = 16  # two vocabularies; sized by the commands and the actions
     config.model.tie_embeddings = "target"
     config.model.num_encoder_layers = 3
     config.model.num_decoder_layers = 3

@@ -4,7 +4,7 @@
     python experiments/coordinates.py --config=configs/demo.py --widths=64,128,256 --config.model.mup_base_d_model=64
 
 Under the right parametrisation a layer's output is as large, and an update changes it as much, in a wide model as in a
-narrow one. In the standard one the changes grow with the width. The batches are those of the config's data where it is
+narrow one. In the standard one the changes grow with the width. The batches are from the config's data where it is
 prepared; otherwise random tokens that are to be copied. docs/tuning.md
 """
 
@@ -100,7 +100,7 @@ def verdict(sizes: dict[str, Sizes], widths: Sequence[int]) -> str:
 
 
 def widened(config: ExperimentConfig, width: int) -> ExperimentConfig:
-    """The config with another d_model, and the other widths in proportion; as many heads and layers."""
+    """The config with another d_model, and the other widths in proportion; the same numbers of heads and layers."""
     model = config.model
     sizes = {name: getattr(model, name) for name in ("d_model", "d_ff", "d_k", "d_v")}
     in_proportion = {name: round(size * width / model.d_model) for name, size in sizes.items() if size}
@@ -197,7 +197,7 @@ def _scores(weights_BHTS: jax.Array, kept_BT1: jax.Array) -> jax.Array:
 
 
 def _cut(batch: Batch, devices: int) -> Batch:
-    """The first rows of a batch, at most so many tokens of a side, as many on each device."""
+    """The first rows of a batch, at most this number of tokens per side, equally many on each device."""
     length = max(batch.source.shape[1], batch.target_input.shape[1])
     rows = min(len(batch.source), MOST_TOKENS // length)
     return jax.tree.map(lambda array: array[: max(rows // devices, 1) * devices], batch)

@@ -13,7 +13,7 @@ each trained model is analyzed on some of the test sentences by `what_heads_do` 
 - heads are pruned in order of importance, the least important first, all three attentions together: the curve.
 
 Expected: h matters little, except at the extremes, and most heads of a trained model
-can be removed without effect, least of all those of cross-attention.
+can be removed without effect, but fewest in cross-attention.
 
 At demo scale 6 variants have three seeds each; `--dry-run` estimates the time.
 """

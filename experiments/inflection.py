@@ -9,7 +9,7 @@ The report has accuracy by lemma seen or unseen and by features seen or unseen; 
 variants account for forms of one lemma.
 
 Published, the organisers' Transformer: Korean 56.2 (large) and 23.5 (small), Turkish 39.7 and 34.6, Georgian 87.3 and
-60.2, Old English 61.1 and 49.8. Its recipe is that of the baseline here (configs/inflection.py), at the paper's scale
+60.2, Old English 61.1 and 49.8. Its recipe is the baseline's here (configs/inflection.py), at the paper's scale
 with 20,000 updates, at demo scale, for two CPU cores, with 4,000.
 
 At demo scale 7 variants have three seeds each; `--dry-run` estimates the time.

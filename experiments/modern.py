@@ -7,8 +7,8 @@ The baseline is the paper's model. Learning rates are tuned for each variant (`t
 another rate looks bad at the baseline's. `--tune=none` in another folder shows how much of a difference is the rate's.
 
 Where a change alters size or compute by more than a percent, there are several variants: the change as it is; with a
-d_ff that gives the model as many parameters as the baseline ("equal parameters"); and, if the compute differs, with as
-many updates as take the baseline's FLOPs ("equal compute"). The notes have both ratios.
+d_ff that gives the model the baseline's number of parameters ("equal parameters"); and, if the compute differs,
+with the number of updates that takes the baseline's FLOPs ("equal compute"). The notes have both ratios.
 
 Expected (Narang et al. 2021, who tried most of these at equal size and compute): RMSNorm and gated feed-forward layers
 help a little, layers that share parameters do worse, and many others make no difference. Pre-norm (Xiong et al. 2020)
@@ -102,7 +102,7 @@ def get_sweep(scale: str) -> Sweep:
         notes=(
             "The baseline is the paper's model with post-norm; each change is compared with it alone, and not with the "
             "others in place.",
-            "FLOPs are those of the model: what Muon adds for an update is in the time, and not in the FLOPs.",
+            "FLOPs are the model's: Muon's own computation is in the time, and not in the FLOPs.",
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Is the best learning rate of a narrow model also that of a wide one? With muP, and without.
+"""Do narrow and wide models have the same best learning rate, with muP and without?
 
     transformer-jax sweep experiments/mup.py --scale=demo --workdir=runs/mup --jobs=2
     python experiments/mup.py runs/mup losses.svg
@@ -53,7 +53,7 @@ def get_sweep(scale: str) -> Sweep:
     ]
     return Sweep(
         name="mup",
-        question="Is the best learning rate of a narrow model also that of a wide one, with muP and without?",
+        question="Do narrow and wide models have the same best learning rate, with muP and without?",
         base=base,
         variants=variants,
         baseline=next(each.name for each in variants if each.group == f"{STANDARD}, d_model={WIDTHS[0]}"),

@@ -52,7 +52,7 @@ def get_sweep(scale: str) -> Sweep:
         baseline=f"post N={layers} warmup={warmup}",
         primary="perplexity",
         notes=(
-            "Each variant is compared with post-norm of its own depth, with warmup.",
+            "Each variant is compared with post-norm of the same depth, with warmup.",
             "After the warmup the learning rate is the same everywhere, constant and falling at the end; the "
             "depth and the norm may each have a better one.",
         ),

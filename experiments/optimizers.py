@@ -5,11 +5,11 @@
     python experiments/optimizers.py runs/optimizers
 
 Muon (Jordan et al. 2024) is for the hidden matrices; embeddings, norms and biases have Adam. Each optimizer's
-learning rate is chosen on validation loss with a seed of its own (`tune`). The schedule at the scale `small` is
-equation 3's, which does not know when training ends, so the losses within a run are those of shorter runs.
+learning rate is chosen on validation loss with a separate seed (`tune`). The schedule at the scale `small` is
+equation 3's, which does not know when training ends, so a loss within a run is the last loss of a shorter run.
 
-The third command prints when the runs first had a validation loss: the lowest that every run reached, or that
-of the command line, as in `python experiments/optimizers.py runs/optimizers 2.1`. Seconds are of training, without
+The third command prints when the runs first had a validation loss: the lowest that every run reached, or the one
+on the command line, as in `python experiments/optimizers.py runs/optimizers 2.1`. Seconds are of training, without
 compilation and validation; compare them only between runs that had the machine to themselves. Expected (Jordan et al.
 2024): Muon needs fewer updates, each a little dearer.
 """

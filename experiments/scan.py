@@ -81,7 +81,7 @@ def get_sweep(scale: str) -> Sweep:
         primary="exact_match",
         analyses={"oracle_length": bases.own(__file__, "with_the_length_given")},
         notes=(
-            "The validation pairs are as short as those of training; nothing was chosen by the test set.",
+            "The validation pairs are as short as the training pairs; nothing was chosen by the test set.",
             *(DEMO_NOTES if scale == "demo" else ()),
         ),
     )

@@ -81,7 +81,7 @@ PAPER["model.d_k"] = ExperimentConfig().model.key_size
 NOTES = {
     "demo": (
         "The base is the paper's made small: d_model 64, d_ff 256, h 8, N 3. Each row changes by the paper's factor; "
-        "what that comes to stands beside it. The paper's own figures are those of its own models, on another text.",
+        "what that comes to stands beside it. The paper's figures are of its models, on another text.",
         "The text is made by rules: it has no noise, a sentence has exactly one translation, and a run ends long "
         "before it could overfit. Rows about regularisation (D) therefore mean little here.",
         "Every run is about a minute long, and its learning rate falls linearly to zero: what learns faster looks "
@@ -89,18 +89,18 @@ NOTES = {
     ),
     "small": (
         "The base is the paper's made small: d_model 64, d_ff 256, h 8, N 3. Each row changes by the paper's factor; "
-        "what that comes to stands beside it. The paper's own figures are those of its own models, on another text.",
+        "what that comes to stands beside it. The paper's figures are of its models, on another text.",
         "4,000 sentence pairs, made by rules, are all that there is to learn from: scores measure generalisation.",
         "A run ends when its validation loss is flat (under 0.5 % lower over the last fifth of its updates), not after "
         "a fixed number of updates. big therefore does not train three times as long as base.",
     ),
     "eight_seeds": (
         "The base is the paper's made small: d_model 64, d_ff 256, h 8, N 3. Each row changes by the paper's factor; "
-        "what that comes to stands beside it. The paper's own figures are those of its own models, on another text.",
+        "what that comes to stands beside it. The paper's figures are of its models, on another text.",
         "Fixed before the first run: these rows and seeds, 16,000 sentence pairs made by rules, 2,500 updates of the "
-        "paper's schedule (big: three times as many, as in the paper), the primary metric and its margin. The number "
-        "of updates is from a pilot of base and P_drop=0 with another seed, on the validation set: without dropout the "
-        "loss is lower at first, and higher from 1,500 updates on.",
+        "paper's schedule (big: three times the updates, as in the paper), the primary metric and its margin. The "
+        "number of updates is from a pilot of base and P_drop=0 with another seed, on the validation set: without "
+        "dropout the loss is lower at first, and higher from 1,500 updates on.",
     ),
     "multi30k": (
         "The base is the recipe for Multi30k (configs/multi30k_tiny.py). Each row changes by the paper's factor, "
@@ -150,7 +150,7 @@ def variant(row: str, base: ConfigDict) -> Variant:
 
 
 def scaled(path: str, value: Any, base: ConfigDict) -> Any:
-    """A row's value where the base is not the paper's: as many times the base's as in the paper, at least 1."""
+    """A row's value where the base is not the paper's: the base's times the paper's factor, at least 1."""
     if path not in PAPER:
         return value
     ours = functools.reduce(getattr, path.split("."), base)

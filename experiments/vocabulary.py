@@ -7,7 +7,7 @@ BPE (the paper's) and unigram pieces in several sizes, whole words, single chara
 language. Perplexity per token is not comparable: the tokens of each row differ. The analysis in this file gives
 it per word and per character of the reference text, which is the same for all rows. Every update has the same number of
 tokens, so runs cost about the same; with shorter tokens an update sees fewer sentences. Expected: characters are
-far behind after as many updates; words do well on the grammar, which has no unknown words, and poorly on real
+far behind after equally many updates; words do well on the grammar, which has no unknown words, and poorly on real
 text, which has; of the BPE sizes, medium ones do best.
 
 At demo scale 8 variants have three seeds each; `--dry-run` estimates the time.
@@ -68,7 +68,7 @@ def get_sweep(scale: str) -> Sweep:
         analyses={"perplexity": bases.own(__file__, "perplexity_by_unit")},
         notes=(
             "Perplexities per token do not compare between rows: see those per character.",
-            "Every update holds as many tokens, so that runs cost about the same; a finer cut sees fewer sentences.",
+            "Updates have equally many tokens, so runs cost about the same; a finer cut sees fewer sentences.",
         ),
     )
 

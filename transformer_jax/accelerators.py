@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Accelerator(NamedTuple):
-    """A kind of device. TFLOP/s are of dense matrix products (data sheets often show twice as many, with sparsity).
+    """A kind of device. TFLOP/s are of dense matrix products (data sheets often show twice the number, with sparsity).
 
     The last fields are of those that programs can be compiled for. Memory is in bytes, a gigabyte is 10^9 of them.
     """
@@ -25,7 +25,7 @@ class Accelerator(NamedTuple):
         """TFLOP/s of products of this type at `model.matmul_precision`, and what they are computed in."""
         if dtype == "bfloat16":
             return self.bfloat16, "bfloat16"
-        if self.cores:  # a TPU multiplies in bfloat16: in one pass, or in so many more that there is no figure for it
+        if self.cores:  # a TPU multiplies in bfloat16: in one pass, or in several, for which there is no figure
             in_passes = f"float32 at {precision} precision"
             return (self.bfloat16, "bfloat16, in one pass") if precision == "default" else (None, in_passes)
         if precision != "highest" and self.tf32 is not None:

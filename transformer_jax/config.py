@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # The data, from text to batches.
 
-# The generated corpora. Those of symbols have more options.
+# The generated corpora. Corpora of symbols have more options.
 TOY_TASKS = ("copy", "reverse", "sort")
 TASKS = (*TOY_TASKS, "grammar")
 ScanSplit = Literal[
@@ -467,7 +467,7 @@ class DecodeConfig(Section, affects="translation", largest=LARGEST_SIZE):
     bleu_sentences: int = option(0, "pairs to translate at each validation; 0 = none", at_least=0, affects="stopping")
     bleu_tokenize: Literal["13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200", "none"] = option(
         "13a",
-        "sacreBLEU's tokenizer of BLEU: zh for Chinese, ja-mecab and ko-mecab (each with a package of its own) for "
+        "sacreBLEU's tokenizer of BLEU: zh for Chinese, ja-mecab and ko-mecab (each with an extra package) for "
         "Japanese and Korean, flores200 (downloaded) for any language, none for text in tokens",
         affects="stopping",
     )
@@ -563,7 +563,7 @@ def why_unused(path: str, configs: Collection[ExperimentConfig]) -> str | None:
 def unused_options(typed: Collection[str], configs: Collection[ExperimentConfig]) -> list[str]:
     """A message for each option that was typed on the command line of a training and has no effect.
 
-    A config file may hold such values: it serves several commands and variants. Options of decoding are those of the
+    A config file may hold such values: it serves several commands and variants. Options of decoding are for
     later commands.
     """
     training = dict.fromkeys(path for path in typed if not path.startswith("decode."))

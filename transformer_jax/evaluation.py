@@ -50,7 +50,7 @@ def matches(hypotheses: Sequence[str], references: Sequence[str]) -> list[int]:
     """1 for every translation with the words of its reference, 0 for every other one.
 
     White space only separates words: most tokenizers do not keep how much of it there was. Nor do they keep whether an
-    accent was a character of its own: texts are compared in NFC, in which that makes no difference.
+    accent was a separate character: texts are compared in NFC, in which that makes no difference.
     """
     ours, theirs = ([normalize("NFC", text).split() for text in texts] for texts in (hypotheses, references))
     return [int(one == other) for one, other in zip(ours, theirs, strict=True)]

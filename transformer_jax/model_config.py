@@ -78,7 +78,7 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
         "relu", "activation function of the feed-forward layer; glu and later ones have a gate"
     )
     gated_width: Literal["d_ff", "two_thirds"] = option(
-        "d_ff", "inner width with a gate: d_ff, or two thirds of it, for as many weights as without", condition=GATE
+        "d_ff", "inner width with a gate: d_ff, or two thirds of it, for the same number of weights", condition=GATE
     )
     attention_bias: bool = option(False, "biases in attention's projections (the paper's equations have none)")
     qk_norm: bool = option(False, "normalize each head's queries and keys (model.norm_kind), before positions act")
@@ -156,7 +156,7 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
         )
 
     def stored(self, layers: int) -> int:
-        """How many of a stack's layers have parameters of their own."""
+        """How many of a stack's layers have separate parameters."""
         return 1 if self.share_layers else layers
 
     @property

@@ -1,7 +1,7 @@
 """Configuration options: typed, bounded, documented, with a clear error message for every wrong value.
 
 `config.py` declares the options; nothing here knows any of them by name. A value is checked once, where its `Section`
-is made: `build` makes sections from nested plain values, such as those of a config file, and of the texts that
+is made: `build` makes sections from nested plain values, such as a config file's, and of the texts that
 `lay_over` reads from a command line.
 """
 
@@ -142,7 +142,7 @@ class Option:
     condition: Condition | None
     together: Together | None
     limits: Mapping[str, float]
-    largest: int = LARGEST_INT  # if it is a whole number without a limit of its own
+    largest: int = LARGEST_INT  # if it is a whole number without a limit
 
     def has_effect(self, config: Any) -> bool:
         return self.condition is None or self.condition.holds(config)

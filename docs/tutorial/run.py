@@ -47,7 +47,7 @@ def outputs(text: str, name: str) -> list[str]:
 
 
 def updated(text: str, printed: list[str]) -> str:
-    """The page with these outputs in place of its own."""
+    """The page with these outputs instead of the old ones."""
     remaining = iter(printed)
 
     def renewed(match: re.Match[str]) -> str:

@@ -117,7 +117,7 @@ def test_where_all_runs_tie_nothing_is_said_to_be_detectable(tmp_path):
 
 def test_one_seed_accounts_for_sentences_only_or_borrows_the_spread_of_others(tmp_path, sweep):
     alone = Report(make_sweep(tmp_path / "alone", VARIANTS[:3], seeds=(7,)))
-    assert "not for that of seeds" in alone.words
+    assert ", not of seeds" in alone.words
     assert "±" not in next(line for line in alone.markdown.splitlines() if line.startswith("| A h=1"))
     assert alone.json["tests"][0]["bleu_differences"]["A h=1"]["seed_spread"] == "none"
     (seed_folder(sweep, "A h=1", 1) / "result.json").unlink()
@@ -178,7 +178,7 @@ def test_the_command_of_a_report_defines_the_same_sweep(tmp_path, monkeypatch):
 def test_custom_modules_and_runs_that_trained_together_are_remarked(sweep):
     """FLOPs of custom modules are unknown; vmapped runs share the time of their program."""
     before = Report(sweep)
-    assert "FLOPs are those of the built-in modules" not in before.markdown
+    assert "FLOPs are of the built-in modules" not in before.markdown
     definition = json.loads((sweep / "sweep.json").read_text())
     definition["variants"][1]["changes"]["model.parts.feed_forward"] = "mine.py:Wide"
     edit(seed_folder(sweep, "base", 0) / "result.json", together=3)

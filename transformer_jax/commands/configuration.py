@@ -27,7 +27,7 @@ def load(
 ) -> ExperimentConfig:
     """The experiment of a config file with the command line's changes, or a `ConfigError` with all its problems.
 
-    `replaced`: options, by group, that replace those of the file, but not those of the command line.
+    `replaced`: options, by group, that replace the file's, but not the command line's.
     """
     values = _values_of(file)
     for group, options in (replaced or {}).items():

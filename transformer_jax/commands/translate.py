@@ -88,7 +88,7 @@ def training_words(workdir: str) -> set[str]:
 
 
 def lines(translation: "Translation", count: int, scores: bool) -> Iterator[str]:
-    """As many lines as translations were asked for, even if the search found fewer."""
+    """A line for each translation that was asked for, even if the search found fewer."""
     for rank in range(count):
         best = translation.hypotheses[rank] if rank < len(translation.hypotheses) else None
         text = best.line if best else ""

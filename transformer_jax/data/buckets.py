@@ -127,7 +127,7 @@ def _best_corners(histogram: _Histogram, num_shapes: int) -> list[Corner]:
 def _best_addition(corners: list[Corner], histogram: _Histogram) -> Corner:
     """The corner that saves the most cells when added to these; all corners are tried at once.
 
-    A pair saves the cells of its current shape minus those of the new one, if it fits the new one. Pairs of the same
+    A pair saves the cells of its current shape minus the cells of the new one, if it fits there. Pairs of the same
     current shape save the same, so it is enough to count how many of them fit each corner: a cumulative sum.
     """
     cells = histogram.cells

@@ -132,7 +132,7 @@ class Prepared:
     def clusters(self, split: str) -> list[str] | None:
         """The cluster of each example, shared by those that are not independent (forms of one lemma), or None.
 
-        Where only some have one, each of the others is one of its own.
+        Where only some have one, each of the others is a separate cluster.
         """
         labels = self._labels(split) or []
         clusters = [each.get(CLUSTER, f"\0{number}") for number, each in enumerate(labels)]

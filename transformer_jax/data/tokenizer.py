@@ -40,7 +40,7 @@ SPACE_MARK = "\u2581"
 LARGE_ALPHABET = 1000
 # SentencePiece skips longer sentences, unless it is given another limit, which is at most this one.
 USUAL_BYTES, MOST_BYTES = 4192, 1 << 30
-# Characters with a meaning of their own to SentencePiece's trainer, which skips sentences that have some of them.
+# Characters with a special meaning to SentencePiece's trainer, which skips sentences that have some of them.
 RESERVED = str.maketrans(dict.fromkeys("\t\n\r\0\u2585" + SPACE_MARK, " "))
 # A character that no text to train on has, and so no vocabulary.
 RARE = "\U0010fffd"
@@ -345,7 +345,7 @@ def train_sentencepiece(
         problem = str(error).rpartition("] ")[2]  # behind the place in its source
         raise BadInput(
             f"{size_option} = {vocab_size}: SentencePiece says: {problem} Too large: data.hard_vocab_limit=false takes "
-            "as many tokens as the text supports. If it is too small, data.byte_fallback=false saves the 256 bytes"
+            "all tokens that the text supports. If it is too small, data.byte_fallback=false saves the 256 bytes"
         ) from None
     return SentencePieceTokenizer(model.getvalue())
 

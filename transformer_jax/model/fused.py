@@ -25,7 +25,7 @@ LARGEST_HEAD = 128  # Hopper has kernels for 256, but what is traced does not kn
 def resolved(config: ModelConfig, device: jax.Device, is_local: bool) -> ModelConfig:
     """The config for a program on such devices: `auto` is decided, and what cannot run there becomes `plain`.
 
-    `is_local`: each device computes whole heads of its own rows. Where XLA divides a program, a kernel's rows and
+    `is_local`: each device computes whole heads of its rows. Where XLA divides a program, a kernel's rows and
     their lengths may be divided in different ways.
     """
     wanted, width = config.attention_implementation, config.key_size

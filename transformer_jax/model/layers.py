@@ -30,8 +30,8 @@ RESIDUAL = "residual_sum"
 def precision_of(x: jax.Array) -> jax.lax.Precision | None:
     """The `precision` of a product of arrays of this type; None for float32, which follows the caller's setting.
 
-    Narrower types are exact in one pass. They need it explicitly because gradients inherit it: that of a product
-    bfloat16 x bfloat16 -> float32 multiplies float32 by bfloat16, at "highest" three times as slowly on a TPU.
+    Narrower types are exact in one pass. They need it explicitly because gradients inherit it: the gradient of a
+    product bfloat16 x bfloat16 -> float32 multiplies float32 by bfloat16, at "highest" three times as slowly on a TPU.
     """
     return None if x.dtype.itemsize >= 4 else jax.lax.Precision.DEFAULT
 

@@ -22,7 +22,7 @@ GROUPS = re.compile(
     r"(?:replica_groups|source_target_pairs)=(.*?)(?:, (?:dimensions|use_global_device_ids|channel_id|to_apply|"
     r"metadata|frontend_attributes|backend_config)=|$)"
 )
-# Instructions whose results are there already, or are those of the computations that they run.
+# Instructions whose results are there already, or come from the computations that they run.
 NO_RESULTS = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "iota", "while", "conditional", "call")
 
 

@@ -1,6 +1,6 @@
 """A watchdog of progress: if one of several processes stops taking steps, the others say which one, and all end.
 
-Heartbeats do not notice that, because they come from a thread of their own. So each process counts its steps, and
+Heartbeats do not notice that, because they come from a separate thread. So each process counts its steps, and
 tells the others through JAX's coordination service. All run the same program: whose count is lower is waited for.
 """
 

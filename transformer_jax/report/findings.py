@@ -96,7 +96,7 @@ class TestFindings(NamedTuple):
     split: str
     name: str
     sentences: int
-    clusters: int  # of sentences that are resampled together; as many as sentences where each is independent
+    clusters: int  # of sentences that are resampled together; the number of sentences if each is independent
     signature: str
     unit: str  # of the perplexities that are compared: token, or word where vocabularies differ
     runs: Runs

@@ -151,7 +151,7 @@ class Spread(NamedTuple):
     df_G: np.ndarray
     most_df: float  # the most degrees of freedom that any contrast may claim
     with_sentences_G: np.ndarray  # of that variance, the interaction with sentences
-    is_pooled_G: np.ndarray  # whether groups with a variance of their own also use the typical one of the others
+    is_pooled_G: np.ndarray  # whether groups of several seeds also use the typical variance of the others
 
 
 class Estimates(NamedTuple):
@@ -289,16 +289,16 @@ def _averages(scores: Scores, groups: Sequence[Sequence[int]]) -> np.ndarray:
 def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
     """The variance between the seeds of each group, adjusted by what is typical of the other groups.
 
-    With n - 1 = f degrees of freedom of its own, a variance s^2 and the typical one of the others c,
+    With n - 1 = f degrees of freedom, a variance s^2 and the typical one of the others c,
 
         s^2 <= c:  (f s^2 + w c) / (f + w) with f + w degrees of freedom, w = f^2 / 2: so small a spread may be luck
         s^2 >  c:  s^2 with f + w sqrt(c) / s: the more the group scatters, the less the others say about it
 
     Two other groups at least are needed to say what is typical. The weight is the largest of a simple form that keeps
-    the rate of simulated false alarms. No contrast may claim more than half of all degrees of freedom, or those of
-    all groups but the largest; with two groups this is min(f), which is valid whatever the variances are (Mickey and
-    Brown 1966). It bounds the sum of seeds and sentences too, and so does f times what the seeds alone have: where the
-    spread of seeds looks small by luck, the sentences look like all there is.
+    the rate of simulated false alarms. No contrast may claim more than half of all degrees of freedom, or more
+    than all groups but the largest have; with two groups this is min(f), which is valid whatever the variances are
+    (Mickey and Brown 1966). It bounds the sum of seeds and sentences too, and so does f times what the seeds alone
+    have: where the spread of seeds looks small by luck, the sentences look like all there is.
     """
     dfs = np.array([len(group) - 1 for group in groups])
     known = dfs > 0

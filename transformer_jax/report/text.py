@@ -97,7 +97,7 @@ def words(part: str, *facts: Any) -> list[str]:
 
 
 def terminal_table(table: Table, width: int) -> str:
-    """The table with as many columns as the width has room for, and the names of the others."""
+    """The table with the columns that fit into the width, and the names of the others."""
     columns = table.without_empty_columns().columns
     names = [visible(text) for text in (table.names, *(row.name for row in table.rows))]
     lines = [name.ljust(max(map(len, names))) for name in names]

@@ -35,7 +35,7 @@ def run_stages(
     """Advances until no sentence is live. `is_live(search)` has an entry for each sentence.
 
     The tail begins in the last stage, as soon as at most `tail` sentences are live. If more are live at that stage's
-    end, they take turns. Every leaf of the cache then has sentences or rows (those of a sentence side by side) as its
+    end, they take turns. Every leaf of the cache then has sentences or rows (side by side for a sentence) as its
     first axis, or no axis.
     """
 

@@ -33,7 +33,7 @@ def largest_entries(values_RV: Array, count: int) -> tuple[Array, Array]:
 
 def log_probabilities(logits_RV: Array, tokens_RC: Array) -> Array:
     """log softmax(logits)[tokens], computed for these tokens alone. Never above 0; NaN beyond the vocabulary."""
-    # Not from `largest_entries`: on CPUs the sum then takes four times as long as with a pass of its own.
+    # Not from `largest_entries`: on CPUs the sum then takes four times as long as with a separate pass.
     largest_R1 = jnp.max(logits_RV, axis=1, keepdims=True)
     largest_R1 = jnp.where(jnp.isfinite(largest_R1), largest_R1, 0.0)
     normalizer_R1 = jnp.log(jnp.sum(jnp.exp(logits_RV - largest_R1), axis=1, keepdims=True)) + largest_R1

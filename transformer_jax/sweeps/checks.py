@@ -143,7 +143,7 @@ def _variant_problems(sweep: Sweep, variant: Variant) -> list[str]:
         if variant.same_as not in [other.name for other in sweep.variants if other.same_as is None]:
             problems.append(f"same_as = {variant.same_as!r}: must be a variant that is no control itself")
         elif variant.changes or variant.levels:
-            problems.append("same_as: a control has no changes or levels of its own")
+            problems.append("same_as: a control has no changes and no levels")
     for key, value in variant.published.items():
         if key not in PUBLISHED:
             problems.append(f"published[{key!r}]: no report shows it; there are: {', '.join(PUBLISHED)}")

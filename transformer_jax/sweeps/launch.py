@@ -37,7 +37,7 @@ class LaunchOptions:
 
     only: Sequence[str] | None = None  # patterns of variants' names
     jobs: int | None = None
-    together: int | None = None  # runs at most in one program, 0 for as many as fit; none = one
+    together: int | None = None  # runs at most in one program, 0 for all that fit; none = one
     retries: int = 0
     fail_fast: bool = False
     accept_changed_code: bool = False  # recorded, and reported
@@ -207,8 +207,8 @@ class Launcher:
 def best_rate(runs: Sequence[SweepRun]) -> dict[str, Any] | None:
     """The content of tuned.json for the variant of these runs, which are over; None if all diverged.
 
-    The factor is the one nearest to 1 of those whose loss is within one standard error of the lowest. The error is that
-    of the difference, seed by seed: with two seeds, a factor is as good as the best unless it is worse in both.
+    The factor is the one nearest to 1 of those whose loss is within one standard error of the lowest. The error is the
+    difference's, seed by seed: with two seeds, a factor is as good as the best unless it is worse in both.
     """
     results = [result for run in runs if (result := run.result()) is not None]
     losses: dict[float, list[float]] = {}  # by seed; infinite for a run that diverged

@@ -113,7 +113,7 @@ def _gpu_slot(devices: Sequence[str], jobs: int, number: int) -> Slot:
 
 
 def _tpu_slots(chips: Sequence[str], jobs: int) -> list[Slot]:
-    """As many processes as asked for, at most one per chip, with as many chips each; libtpu takes 1, 2, 4 or 8."""
+    """A slot for each of the jobs, at most one per chip, with equally many chips each; libtpu takes 1, 2, 4 or 8."""
     each = max(count for count in BOUNDS if count <= max(len(chips) // jobs, 1))
     bounds = {"TPU_CHIPS_PER_PROCESS_BOUNDS": BOUNDS[each], "TPU_PROCESS_BOUNDS": "1,1,1"}
     firsts = range(0, min(jobs, len(chips)) * each, each)

@@ -80,7 +80,7 @@ def plan(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str],
         else:
             seconds.append(seconds_by_timing(run, left, timed[name], is_first=name not in next_run))
         next_run.setdefault(name, seconds[-1])
-    rows = [("variant", "differs in", "parameters", "FLOPs a run", "programs", "peak rate", "next run")]
+    rows = [("variant", "differs in", "parameters", "FLOPs per run", "programs", "peak rate", "next run")]
     for name, config in experiments.items():
         is_custom = schema.is_address(config.optimizer.schedule)  # only the user's function knows its peak
         rate = "custom" if is_custom else f"{peak_rate(config.optimizer, config.model.base_d_model):.3g}"
@@ -99,7 +99,7 @@ def plan(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str],
         f"about {duration(max(sum(seconds) / processes, *seconds))} {how} on this machine, by {by}; right within a "
         "factor of two, if no run ends early",
         f"differences between seeds include: {'; '.join(SOURCES[source] for source in definition.vary)}",
-        f"FLOPs are of full batches of {LENGTH}-token sentences (a report has those of the tokens trained on)",
+        f"FLOPs are of full batches of {LENGTH}-token sentences (a report counts the tokens trained on)",
     ]
     if unprepared:
         lines.append(

@@ -25,7 +25,7 @@ from transformer_jax.sweeps.local import PYTHON, WorkerProcess, last_lines
 from transformer_jax.sweeps.run import Job, SweepRun, now, read_json
 from transformer_jax.sweeps.status import Progress
 
-# So many answers of squeue without a job mean that it is over; and the seconds between them before jobs are submitted.
+# A job is over after this number of answers of squeue without it; the seconds between them before jobs are submitted.
 ABSENT, SECONDS_TO_SETTLE = 3, 5.0
 # A job is requeued whenever its time is up; it ends when its runs do.
 MAX_REQUEUES = 1000

@@ -46,7 +46,7 @@ from transformer_jax.update.step import (
 OPTIONS = {option.path: option for option in schema.options(ExperimentConfig)}
 # Options by which a run may end before others that train with it.
 EARLY_ENDS = ("train.tokens", "train.patience", "train.until_flat")
-# Threads that compile: one for two cores, because XLA has threads of its own, and the first program is waited for.
+# Threads that compile: one for two cores, because XLA uses threads, too, and the first program is waited for.
 # Each takes some GB of the host's memory.
 COMPILING = max(1, min(cores() // 2, 8))
 Numbers = Mapping[str, jax.Array]  # one for each run, by the path of an option
@@ -103,7 +103,7 @@ def refuse_incompatible(configs: Sequence[ExperimentConfig]) -> None:
 
 
 class Program:
-    """A jitted function `func(*args, arguments, batch)`, which is an executable of its own for each shape of batch.
+    """A jitted function `func(*args, arguments, batch)`, with a separate executable for each shape of batch.
 
     Threads can compile executables before they are needed. A call waits for its own, or compiles it.
     """

@@ -1,7 +1,7 @@
 """A training, from top to bottom: set up, restore, loop (step, log, save, validate), end.
 
 It is of one run, or of several as one program (steps.py). These see the same batches, each with the random numbers of
-its own seed, log, save and validate at the same steps, and end together. Each keeps its folder as if it had trained
+its seed, log, save and validate at the same steps, and end together. Each keeps its folder as if it had trained
 alone.
 """
 

@@ -32,7 +32,8 @@ class Score(NamedTuple):
 class Run:
     """A trained model with its tokenizers, on all devices of this process.
 
-    Sentences are divided among the devices and, on a mesh with `fsdp` or `tensor`, the parameters as well.
+    Sentences are divided among the devices. On a mesh with `fsdp` or `tensor` the parameters are, too; a search gathers
+    them.
     """
 
     def __init__(

@@ -200,7 +200,7 @@ def sums_of_features(
     """The sums of the logits features @ table.T + bias, of which only the limits are computed at once.
 
     Slices are of time, since the batch may be sharded. When a gradient is asked for, the forward pass already computes
-    that of each slice, so that the backward pass needs no logits. Only `loss` has a gradient, with respect to features,
+    each slice's, so that the backward pass needs no logits. Only `loss` has a gradient, with respect to features,
     table and bias.
     """
     (rows, length, _), classes = features_BTD.shape, len(table_ND)

@@ -131,7 +131,7 @@ def _by_group(config: OptimizerConfig, schedule: optax.Schedule) -> optax.Gradie
         labels = jax.tree_util.tree_map_with_path(label, params)
         for number, (pattern, _) in enumerate(config.groups):
             if f"group_{number}" not in jax.tree.leaves(labels):
-                raise BadInput(f"optimizer.groups: {pattern!r} matches no parameter, or only those of earlier groups")
+                raise BadInput(f"optimizer.groups: {pattern!r} matches no parameter that earlier groups leave")
         return labels
 
     return optax.partition(optimizers, labels) if config.groups else optimizers["rest"]

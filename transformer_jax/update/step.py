@@ -140,7 +140,7 @@ def make_train_step(
 def resolve(config: ExperimentConfig, mesh: Mesh, is_training: bool) -> ExperimentConfig:
     """The config of a program for this mesh: `auto` is decided, and addresses of custom code are what they name."""
     device, train = mesh.devices.flat[0], config.train
-    # XLA cannot partition fused kernels: in the `shard_map` of training a device has whole heads of its own rows.
+    # XLA cannot partition fused kernels: in the `shard_map` of training a device has whole heads of its rows.
     has_whole_heads = config.model.key_value_heads % mesh.shape["tensor"] == 0
     is_local = mesh.size == 1 or (is_training and has_whole_heads and sharding.batch_shards(mesh) > 1)
     model = fused.resolved(build.with_loaded_modules(config.model), device, is_local)
@@ -211,7 +211,7 @@ def batch_gradient(
 ) -> tuple[Any, tuple[TokenSums, jax.Array]]:
     """The gradient of the loss summed over a batch, with the sums and the source tokens of the batch.
 
-    Each device computes the gradient of its own rows, in a `shard_map`, and they are summed once, after the last
+    Each device computes the gradient of its rows, in a `shard_map`, and they are summed once, after the last
     microbatch. XLA alone would sum each use of a parameter (the tied embedding has three) in every microbatch. With
     `fsdp` a device holds shards of the matrices and gathers them for each microbatch; the derivative of gathering sums
     the gradients and scatters them. Over `tensor` XLA partitions the matrix products.

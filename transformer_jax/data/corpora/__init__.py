@@ -1,6 +1,6 @@
 """Corpora: text files, TFDS data sets, embedded and published tasks, custom functions, behind one interface.
 
-A new corpus is a class of `corpus.py` in a file of its own, and an entry of `NAMED` (config.py). A generated one
+A new corpus is a class of `corpus.py` in a new file, and an entry of `NAMED` (config.py). A generated one
 of symbols, such as `reverse`, is a rule in tasks.py and a name in `TASKS`.
 """
 

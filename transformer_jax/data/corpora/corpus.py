@@ -66,7 +66,7 @@ def _fault(text: str) -> str | None:
 class Corpus(ABC):
     """A source of sentence pairs."""
 
-    splits: tuple[str, ...]  # train, and those of valid, test and others that the corpus has
+    splits: tuple[str, ...]  # train, and whichever of valid, test and others the corpus has
     files: Collection[str] = ()  # the text files that the options name, whether or not they exist
     never_held_out: Collection[Pair] = ()  # training pairs that must not become validation pairs
 

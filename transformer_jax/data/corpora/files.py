@@ -199,8 +199,8 @@ def _aligned(source: str, target: str, size: int) -> Iterator[Chunk]:
     """Line i of one file with line i of the other; files of different length are not translations of each other."""
     counts = [0, 0]
     for left, right in itertools.zip_longest(read_blocks(source, size), read_blocks(target, size)):
-        # Beyond the end of the shorter file, up to that of the longer one: its lines may be unreadable, which is then
-        # reported, and its length is.
+        # Beyond the end of the shorter file, up to the end of the longer one: its lines may be unreadable, which is
+        # then reported, and its length is.
         left, right = left or Block(source, 1, []), right or Block(target, 1, [])
         counts = [counts[0] + len(left.lines), counts[1] + len(right.lines)]
         faults = {index: f"{side.place(index)}: {why}" for side in (right, left) for index, why in side.faults.items()}

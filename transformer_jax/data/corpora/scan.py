@@ -43,7 +43,7 @@ HELD_OUT = {
 }
 # The commands that are in training nevertheless: copies of them are a tenth of it.
 REPEATED = {"addprim_jump": "jump", "addprim_turn_left": "turn left"}
-# Phrases in neither part (Loula et al. 2018): the template with "turn", which has no action of its own.
+# Phrases in neither part (Loula et al. 2018): the template with "turn", which by itself has no action.
 LEFT_OUT = {
     "template_right": "turn right",
     "template_opposite_right": "turn opposite right",
