@@ -40,10 +40,7 @@ COMMANDS = {
 # A message may end with a list, an indented line for each item. Any other line end in it comes from the input, such as
 # the name of a file, and is escaped.
 LIST_ITEM = re.compile(r"\n(?=  )")
-LESS_MEMORY = (
-    "reduce data.tokens_per_batch or increase train.accumulate, in a search reduce decode.tokens_per_batch or "
-    "decode.beam, or use a smaller model"
-)
+LESS_MEMORY = "increase train.accumulate (when decoding, reduce decode.tokens_per_batch), or use a smaller model"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,7 +1,7 @@
-"""The schema: every option with its default, its meaning, what it affects, and which values are incompatible.
+"""Every option with its default, its meaning, what it affects, and which values are incompatible.
 
 A default is the paper's value wherever the paper gives one. The options of the model are in `model_config.py`. The
-options page of the site is printed from the schema.
+options page of the site is printed from these declarations.
 """
 
 from __future__ import annotations

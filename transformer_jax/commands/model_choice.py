@@ -59,6 +59,9 @@ def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
     config = dataclasses.replace(run.config, decode=decode)
     if unused := [f"--config.{path}: {why}" for path, _ in arguments.overrides if (why := why_unused(path, [config]))]:
         raise ConfigError(unused)
+    # Scores of given translations are computed in batches of the run's config.
+    at_once = dataclasses.replace(run.config.decode, tokens_per_batch=decode.tokens_per_batch)
+    run.config = dataclasses.replace(run.config, decode=at_once)
     return run, decode
 
 

@@ -17,7 +17,7 @@ from transformer_jax.commands.arguments import path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", type=path, metavar="SOURCE", help="text, one sentence per line")
     parser.add_argument("target", type=path, metavar="TARGET", help="its translation, line by line")
-    model_choice.add_arguments(parser, used=())
+    model_choice.add_arguments(parser, used=("tokens_per_batch",))
     parser.add_argument("--json", action="store_true", help="write JSON lines with every token's log-probability")
 
 
