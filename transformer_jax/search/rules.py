@@ -72,7 +72,7 @@ class SearchRules:
     `<pad>` and `<bos>` are never generated, unless they have the same id as `<eos>`. `<eos>` is forbidden before
     `min_length` tokens and forced at `max_lengths`, at most `max_length`; both are a number, or an array with one per
     sentence. `prefix` has the first tokens of each sentence, padded with `<pad>` at the end. If a limit is below the
-    minimum, or too short for the prefix, it is raised. `alpha` may be traced.
+    minimum, or too short for the prefix, it is increased. `alpha` may be traced.
     `stages` and `tail` (see stages.py) make the search faster, and change results only by rounding; `tail` is at most
     `batch_size`.
     """
