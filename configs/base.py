@@ -4,7 +4,7 @@
     transformer-jax train   --config=configs/base.py --workdir=runs/base
     transformer-jax average --workdir=runs/base --last=5
 
-The paper: 12 hours on 8 P100 GPUs, 27.3 BLEU on newstest2014. Not yet run at full size here. On fewer or smaller
+The paper: 12 hours on 8 P100 GPUs, 27.3 BLEU on newstest2014. Not run yet. On fewer or smaller
 devices raise train.accumulate. To use text files: --config.data.corpus=
 --config.data.source=train.en --config.data.target=train.de.
 """

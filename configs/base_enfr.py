@@ -3,7 +3,7 @@
     transformer-jax train   --config=configs/base_enfr.py --workdir=runs/base_enfr
     transformer-jax average --workdir=runs/base_enfr --last=5
 
-The paper: 38.1 BLEU on newstest2014. Not yet run at full size here.
+The paper: 38.1 BLEU on newstest2014. Not run yet.
 """
 
 from transformer_jax.config import default_config

@@ -3,7 +3,7 @@
     transformer-jax train   --config=configs/big.py --workdir=runs/big
     transformer-jax average --workdir=runs/big --last=20
 
-The paper: 3.5 days on 8 P100 GPUs, 28.4 BLEU on newstest2014. Not yet run at full size here.
+The paper: 3.5 days on 8 P100 GPUs, 28.4 BLEU on newstest2014. Not run yet.
 """
 
 from transformer_jax.config import default_config

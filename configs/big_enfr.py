@@ -3,7 +3,7 @@
     transformer-jax train   --config=configs/big_enfr.py --workdir=runs/big_enfr
     transformer-jax average --workdir=runs/big_enfr --last=20
 
-The paper: 41.8 BLEU on newstest2014. Not yet run at full size here.
+The paper: 41.8 BLEU on newstest2014. Not run yet.
 """
 
 from transformer_jax.config import default_config

@@ -6,7 +6,7 @@
 - `eight_seeds`: the same model on 16,000 sentences for a fixed number of updates, for few rows and many seeds.
 - `multi30k`: the recipe of `configs/multi30k_tiny.py`. Give its files on the command line:
   `--config.data.source=... --config.data.target=...`, and those for validation and test.
-- `paper`: `configs/base.py`, WMT 2014 English to German from TFDS. Not yet run at full size here.
+- `paper`: `configs/base.py`, WMT 2014 English to German from TFDS. Not run yet.
 
 An experiment loads this file by its path (`load_module`), so that it works from any directory.
 """
