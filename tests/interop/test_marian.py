@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.support.marian_folders import CASES, change_json, files_of, golden, texts_of, unpacked
+from tests.support.marian_folders import CASES, arrays_with, change_json, files_of, golden, texts_of, unpacked
 from transformer_jax import Transformer, from_marian, load_run
 from transformer_jax.cli import main
 from transformer_jax.data.tokenizer import BOS, EOS, PAD
@@ -103,6 +103,13 @@ def test_the_search_is_that_of_generation_config(case):
     assert (decode.beam, decode.alpha) == (theirs["num_beams"], theirs.get("length_penalty", 1.0))
     assert (decode.length_penalty, decode.renormalize) == ("average", theirs.get("renormalize_logits", False))
     assert (decode.max_length, decode.min_length) == (theirs["max_length"] - 1, theirs.get("min_length", 0))
+
+
+def test_weights_in_16_bits_are_read(tmp_path):
+    folder = unpacked("shared", tmp_path / "half")
+    arrays_with(lambda arrays: arrays.update({name: each.astype(np.float16) for name, each in arrays.items()}))(folder)
+    change_json(folder / "config.json", torch_dtype="float16")
+    assert from_marian(folder).params["source_embedding"]["table"].dtype == np.float32
 
 
 def test_older_folders_have_the_search_in_config_json(tmp_path):

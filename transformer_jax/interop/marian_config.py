@@ -149,6 +149,7 @@ def read_config(directory: Path) -> Marian:
     ours, our_search = config_json(model, source, target, rows, pad, eos), generation_json(decode, rows, pad, eos)
     # A length has several forms.
     search.check({name: value for name, value in (SEARCH | our_search).items() if not name.endswith("_length")})
+    del ours["torch_dtype"]  # weights in 16 bits are read, too
     fields.check(ARCHITECTURE | ours)
     return Marian(model, source, target, rows, pad, eos, decode)
 
