@@ -167,6 +167,14 @@ def test_what_is_not_ours_is_not_removed(tmp_path):
     assert (tmp_path / "data.partial" / "thesis.txt").read_text() == "mine"
 
 
+def test_the_directory_may_be_a_link_to_an_empty_one(tmp_path):
+    (tmp_path / "large disk").mkdir()
+    (tmp_path / "data").symlink_to("large disk")
+    prepared = prepare(experiment(tmp_path), tmp_path / "data")
+    assert prepared.fingerprint == prepare(experiment(tmp_path), tmp_path / "large disk").fingerprint
+    assert (tmp_path / "data").is_symlink()
+
+
 def test_several_at_once(tmp_path, capsys):
     """In threads: the lock belongs to an open file, and so tells them apart as it does processes."""
     config = experiment(tmp_path, tokenizer="unigram", vocab_size=300)

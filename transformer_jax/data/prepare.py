@@ -55,6 +55,8 @@ SCRATCH, WHOLE = "scratch", "data"
 def prepare(config: ExperimentConfig, directory: str | Path) -> Prepared:
     """The corpus of this experiment as token arrays in `directory`, made now or found there."""
     directory = Path(paths.expanded(directory)).absolute()
+    if directory.is_symlink():
+        directory = directory.resolve()
     with atomic.explained(directory):
         corpus, digests = open_corpus(config.data), Digests(directory)
         if not (directory / MANIFEST).exists():
