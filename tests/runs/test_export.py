@@ -1,6 +1,7 @@
 """Folders of runs and of models that a disk has spoilt, or a stranger has made: never a silent wrong result."""
 
 import errno
+import json
 import random
 import shutil
 import types
@@ -17,6 +18,7 @@ from transformer_jax.files.record import read_record
 from transformer_jax.runs.checkpoint import DamagedCheckpoint
 from transformer_jax.runs.export import SavedWeights, new_folder
 from transformer_jax.runs.folder import RunFolder
+from transformer_jax.runs.metrics import Criterion
 from transformer_jax.translation.load import read_weights
 
 
@@ -39,6 +41,20 @@ def test_a_checkpoint_that_the_disk_does_not_return_is_a_failure_and_no_bad_inpu
     weights._wanted = None
     with pytest.raises(Failed, match="is damaged"):
         weights.of_step(3)
+
+
+def test_the_best_checkpoint_is_found_although_the_newest_record_is_damaged(tmp_path):
+    def record(step):
+        if step == 6:
+            raise DamagedCheckpoint("its record is not what was saved")
+        return {"notes": {"best": Criterion("valid_loss", "lowest")._asdict()}}
+
+    lines = [json.dumps({"step": step, "valid_loss": float(step)}) for step in (3, 6)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    weights = SavedWeights.__new__(SavedWeights)
+    weights._checkpoints = types.SimpleNamespace(steps=[3, 6], record=record)
+    weights._folder = types.SimpleNamespace(metrics=tmp_path / "metrics.jsonl")
+    assert weights.best_steps(1) == [3]
 
 
 def flipped(path, dice):

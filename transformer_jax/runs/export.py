@@ -112,10 +112,16 @@ class SavedWeights:
     def best_steps(self, count: int) -> list[int]:
         """The steps of the highest validation scores by train.best_metric, best first; of equal scores the earlier."""
         steps = self._checkpoints.steps
-        criterion = Criterion.noted(self._checkpoints.record(steps[-1])["notes"])
-        scores = criterion.scores(read_metrics(self._folder.metrics), steps[-1])
+        scores = self._criterion().scores(read_metrics(self._folder.metrics), steps[-1])
         known = {step: score for step in steps if (score := scores.get(step)) is not None}
         return self._enough(sorted(known, key=lambda step: (-known[step], step)), count)[:count]
+
+    def _criterion(self) -> Criterion:
+        """The criterion of the best checkpoint, as the newest readable record has it."""
+        for step in reversed(self._checkpoints.steps):
+            with contextlib.suppress(DamagedCheckpoint):
+                return Criterion.noted(self._checkpoints.record(step)["notes"])
+        raise BadInput(f"{self._checkpoints.directory}: every checkpoint is damaged")
 
     def _enough(self, steps: list[int], count: int) -> list[int]:
         if count > len(steps):
