@@ -8,7 +8,7 @@ from tests.support.small_runs import experiment
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import load_object
 from transformer_jax.runs.code import CodeSnapshots
-from transformer_jax.runs.folder import RunFolder
+from transformer_jax.runs.folder import RunFolder, refuse_foreign
 
 LOSS = "import jax.numpy as jnp\n\ndef loss(a, b, w):\n    return jnp.sum(a[..., 0] * w), w.sum()\n"
 EDITED = LOSS + "loss.is_edited = True\n"
@@ -96,3 +96,30 @@ def test_a_damaged_record_is_refused(mine):
     kept.record.write_text(kept.record.read_text().replace('"mine.py"', '"mime.py"', 1))
     with pytest.raises(BadInput, match="is damaged"):
         kept.latest()
+
+
+def test_code_of_a_start_that_made_no_step_is_forgotten(mine, capsys):
+    config = experiment(model__parts={"feed_forward": "mine.py:Norm"})
+    original, edited = "class Norm: pass\n", "class Norm: edited = True\n"
+    for number, text in enumerate([original, edited, original]):
+        (mine / "mine.py").write_text(text)
+        folder = RunFolder(mine / "run", accept_changed_code=True)
+        folder.record(config) if number else begun(folder, config)
+    assert RunFolder(mine / "run").load_config().model.parts.feed_forward == "mine.py:Norm"
+    assert RunFolder(mine / "run").notes() == []
+
+
+def test_a_start_that_is_killed_while_it_copies_the_code_can_be_repeated(mine, monkeypatch):
+    config = experiment(train__loss="mine.py:loss")
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    (mine / "run").mkdir()
+    with monkeypatch.context() as killing, pytest.raises(KeyboardInterrupt):
+        killing.setattr("transformer_jax.runs.code.write_record", killed)
+        RunFolder(mine / "run").record(config)
+    assert (mine / "run" / "code").is_dir()
+    refuse_foreign(mine / "run")
+    begun(RunFolder(mine / "run"), config)
+    assert RunFolder(mine / "run").code.latest().keys() == {"train.loss:loss"}

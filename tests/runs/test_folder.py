@@ -174,6 +174,11 @@ def test_another_version_or_rounding_is_told_when_a_run_is_resumed(tmp_path, mon
     folder.record(config)
     assert f"cores changed from {len(others) + 1} to {len(others) + 2}" in capsys.readouterr().err
     assert folder.notes() == [f"steps up to 6 were made by cores {len(others) + 1}"]
+    monkeypatch.undo()
+    folder.record(config)  # the other number of cores made no step
+    assert folder.notes() == []
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {some, *others, -1})
+    folder.record(config)
     write_json(folder.path / "versions.json", {**folder.versions(), "earlier": [], "jax": "0.1"})
     folder.record(config)
     folder.record(config)

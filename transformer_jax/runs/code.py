@@ -65,8 +65,11 @@ class CodeSnapshots:
 
     def keep(self, addresses: Iterable[tuple[str, str]], code: Code, step: int) -> None:
         """Records and copies the code that a run uses from a step on."""
-        versions = [version for version in self.versions() if version[0] < step]
-        if code == (versions[-1][1] if versions else {}):
+        known = self.versions()
+        versions = [version for version in known if version[0] < step]
+        if code != (versions[-1][1] if versions else {}):
+            versions.append((step, code))
+        if versions == known:
             return
         for option, address in addresses:
             file, folder = Path(file_of(address)), self.path / code[_key(option, address)].digest[:12]
@@ -76,8 +79,8 @@ class CodeSnapshots:
                 with write_atomically(folder / original.name) as opened:
                     opened.write(original.read_bytes())
         stored = [
-            {"step": since, "code": {key: dataclasses.asdict(each) for key, each in known.items()}}
-            for since, known in [*versions, (step, code)]
+            {"step": since, "code": {key: dataclasses.asdict(each) for key, each in used.items()}}
+            for since, used in versions
         ]
         write_record(self.record, {"versions": stored})
 

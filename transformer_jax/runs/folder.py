@@ -183,7 +183,7 @@ class RunFolder:
         if not self.writes:
             return
         with explained(self.path):
-            self.code.keep(addresses, code_of(addresses), step or 0)
+            code = code_of(addresses)
             text = configuration.to_json(_with_absolute_paths(config)).encode()
             before, versions = self.versions() if step is not None else {}, {**installed_versions(), **numerics()}
             # The software and hardware of the steps so far, where it differs from the present.
@@ -193,13 +193,16 @@ class RunFolder:
                 for name, old in made_by.items()
                 if old != versions.get(name)
             ]
-            earlier = before.get(EARLIER, []) + ([{"until": step, **made_by}] if changed else [])
+            earlier = before.get(EARLIER, [])
+            if changed and (not earlier or earlier[-1]["until"] != step):  # else the last start made no step
+                earlier = [*earlier, {"until": step, **made_by}]
             if changed:
                 tell(f"warning: {self.path}: {', '.join(changed)}: the run continues, perhaps not bit for bit")
             versions |= {EARLIER: earlier} if earlier else {}
             versions |= {LAST_STEP: last_step, INIT_FROM: self.init_from if step is None else before.get(INIT_FROM)}
             versions[CONFIG_DIGEST] = hashlib.sha256(text).hexdigest()
-            write_record(self._versions, versions)  # first: with config.json this is a run
+            write_record(self._versions, versions)  # first: a folder with it is a run
+            self.code.keep(addresses, code, step or 0)
             with write_atomically(self.config) as file:
                 file.write(text)
 
