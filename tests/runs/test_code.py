@@ -116,9 +116,10 @@ def test_a_start_that_is_killed_while_it_copies_the_code_can_be_repeated(mine, m
         raise KeyboardInterrupt
 
     (mine / "run").mkdir()
-    with monkeypatch.context() as killing, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as killing:
         killing.setattr("transformer_jax.runs.code.write_record", killed)
-        RunFolder(mine / "run").record(config)
+        with pytest.raises(KeyboardInterrupt):
+            RunFolder(mine / "run").record(config)
     assert (mine / "run" / "code").is_dir()
     refuse_foreign(mine / "run")
     begun(RunFolder(mine / "run"), config)
