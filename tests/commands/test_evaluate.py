@@ -12,6 +12,7 @@ from tests.support.bleu import bleu_of_statistics
 from tests.support.places import ROOT
 from transformer_jax import cli
 from transformer_jax.commands import run_page
+from transformer_jax.errors import Failed
 from transformer_jax.evaluation import measures
 from transformer_jax.experiment import TestSet
 
@@ -99,6 +100,15 @@ def test_the_table_and_the_comparison(folder, record, capsys):
 
 def evaluate(folder, *arguments, status=0):
     assert cli.main(["evaluate", f"--workdir={folder}", "--weights=averaged", *arguments]) == status
+
+
+def test_scores_are_printed_although_they_cannot_be_written(folder, record, capsys, monkeypatch):
+    def save(*_):
+        raise Failed("the disk is full")
+
+    monkeypatch.setattr("transformer_jax.experiment.Evaluation.save", save)
+    evaluate(folder, status=1)
+    assert "13 sentences; averaged weights" in capsys.readouterr().out
 
 
 def test_a_file_called_like_a_split_does_not_replace_its_record(folder, record, tmp_path):

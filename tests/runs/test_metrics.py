@@ -40,6 +40,15 @@ def test_a_resumed_run_drops_what_it_writes_again(tmp_path, monkeypatch):
     assert purged == [0, 11] and drawn == [5, 10, 15, 15, 20]
 
 
+def test_damaged_lines_are_not_dropped_silently(tmp_path, capsys):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 5}\n{"st\0\0\n{"step": 10}\n{"step": 1')
+    with Metrics(path, tensorboard=False) as metrics:
+        metrics.begin(10)
+    assert "metrics.jsonl: 1 of its lines" in capsys.readouterr().err
+    assert [line["step"] for line in read_metrics(path)] == [5, 10]
+
+
 def test_only_lines_of_metrics_are_read(tmp_path):
     lines = [
         b'{"step": 1, "loss": 2.0}',

@@ -189,6 +189,7 @@ def test_the_exponent_of_the_penalty_may_be_traced():
     (beam_search, {"n_best": 5}, "n_best"),
     (greedy_search, {"min_length": 7}, "min_length"),
     (greedy_search, {"max_length": 0}, "max_length"),
+    (greedy_search, {"length_penalty": "gmnt"}, "length_penalty = 'gmnt': must be one of gnmt"),
     (greedy_search, {"min_length": np.ones(3, int)}, "min_length"),
     (greedy_search, {"prefix": np.ones((3, 2), int)}, "prefix"),
     (greedy_search, {"prefix": np.ones((2, 6), int)}, "prefix"),

@@ -82,6 +82,8 @@ def test_all_that_is_wrong_is_reported_at_once():
         ([Variant("again", same_as="base"), Variant("more", same_as="again")], {}, "same_as = 'again'"),
         ([Variant("again", FOUR.changes, same_as="base")], {}, "same_as: a control has no changes"),
         ([Variant("a", {**WIDE, "train.keep_best": 0})], {"weights": "best"}, "keep_best"),
+        ([Variant("a", {**WIDE, "train.keep_latest": 1})], {"weights": "averaged"}, "keep_latest"),
+        ([Variant("a", {"model": {"d_ff": 64}})], {}, "variant 'a': model: no such option"),
         ([], {"vary": ["dropout"]}, "vary"),
         ([], {"vary": ["order"], "overrides": [("data.order_seed", "1")]}, "data.order_seed = 1"),
     ],

@@ -93,8 +93,14 @@ def test_a_folder_that_is_no_sweep_is_refused(tmp_path):
     with pytest.raises(BadInput, match="is not a sweep"):
         SweepFolder(tmp_path / "nowhere").load()
     (tmp_path / "sweep.json").write_text("{")
-    with pytest.raises(BadInput, match="is not a sweep"):
+    with pytest.raises(BadInput, match=r"sweep.json: is not JSON"):
         SweepFolder(tmp_path).load()
+
+
+def test_damaged_rates_are_an_error_and_not_chosen_again(tmp_path):
+    (tmp_path / "tuned.json").write_text('{"base": {"fac')
+    with pytest.raises(BadInput, match=r"tuned.json: is not JSON"):
+        SweepFolder(tmp_path).runs(defined(tune=(0.5, 1, 2)))
 
 
 def test_runs_share_data_unless_they_ask_for_other():

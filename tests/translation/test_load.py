@@ -3,6 +3,7 @@
 import pytest
 
 from transformer_jax import load_run
+from transformer_jax.config import DecodeConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.translation.load import read_weights
 
@@ -12,6 +13,8 @@ def test_wrong_arguments_are_refused(run):
         run.translate(["a"], bem=3)
     with pytest.raises(BadInput, match="n_best"):
         run.translate(["a"], n_best=5)
+    with pytest.raises(TypeError, match="decode and beam"):
+        run.translations(["a"], decode=DecodeConfig(), beam=3)
     with pytest.raises(TypeError, match="texts is one string"):
         run.translate("a sentence")
     assert len(run.translate(text for text in ["a", "b"])) == 2 and run.translate([]) == []

@@ -63,10 +63,10 @@ def run(arguments: argparse.Namespace) -> None:
         facts = {key: other.get(key) for key in ("weights", "steps", "decode", "weights_sha256")}
         evaluation.record["against"] = {"run": arguments.against, **facts, **tests}
     directory = Path(arguments.workdir) / "translations"
-    evaluation.save(directory, name)
-    print(table(evaluation.record))
+    print(table(evaluation.record))  # first: the folder may be read-only, or the disk full
     for note in RunFolder(arguments.workdir).notes():
         print(f"note: {note}")
+    evaluation.save(directory, name)
     print(f"\n{directory / name}.txt and .json")
 
 

@@ -254,6 +254,9 @@ class MultiHeadAttention(nn.Module):
     scale: float | None = None
 
     def setup(self) -> None:
+        check_positive(num_heads=self.num_heads, d_k=self.d_k, d_v=self.d_v)
+        if self.implementation not in ("plain", "cudnn"):
+            raise ValueError(f"implementation = {self.implementation!r}: must be 'plain' or 'cudnn'")
         gains, shared_by = (1.0, self.gain), self.num_heads // self.kv_heads
         self.query, self.output = (Linear(self.use_bias, self.dtype, xavier(gain)) for gain in gains)
         self.key, self.value = (Linear(self.use_bias, self.dtype, xavier(gain, None, shared_by)) for gain in gains)
@@ -280,6 +283,7 @@ class MultiHeadAttention(nn.Module):
         `key_value` is None where the cache holds all keys and values: in cross-attention while decoding.
         """
         is_cached = key_value is None and context.cache is not None
+        check_positive(window=context.window)
         check_shapes(query_BTD=query, **({} if is_cached else {"key_value_BSE": key_value}))
         query, mask, cache, encoding = jnp.asarray(query), context.mask, context.cache, context.encoding
         q_BTHK = self.queries(query)

@@ -50,6 +50,14 @@ def seconds_since_start() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
+def memory() -> float | None:
+    """The memory of a device in bytes, of a CPU its share of the machine's; None if the backend does not report it."""
+    device = jax.local_devices()[0]
+    if device.platform == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / jax.local_device_count()
+    return (device.memory_stats() or {}).get("bytes_limit")
+
+
 def memory_peak() -> int | None:
     """The peak memory of the first device in bytes, if the backend reports it."""
     return (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")

@@ -26,7 +26,9 @@ def write(folder: str | Path, output: str | Path | None) -> tuple[str, list[Path
     for file in sorted((path / "translations").glob("*.json")):
         with parsing(file, problems):
             evaluations.append(_evaluation(read_record(file)))
-    versions = RunFolder(path).versions()
+    versions: dict[str, Any] = {}
+    with parsing(path / "versions.json", problems):
+        versions = read_record(path / "versions.json")
     _, _, words = str(versions.get("command", "?")).partition(" ")  # without the path of the program
     facts = {"command": f"transformer-jax {words}"}
     facts |= {name: str(version) for name, version in versions.items() if name not in NO_VERSIONS}

@@ -16,6 +16,7 @@ from transformer_jax import schema
 from transformer_jax.config import DecodeConfig, TrainConfig
 from transformer_jax.extension import file_of, read_code
 from transformer_jax.files.atomic import explained, patiently, write_atomically
+from transformer_jax.files.progress import tell
 from transformer_jax.runs.tracking import Tracking
 
 # Options of decoding on which scores of validation translations depend.
@@ -46,7 +47,10 @@ class Metrics:
         if not self._writes:
             return
         if self._path.is_file():
-            kept = [line for line in read_metrics(self._path) if line["step"] <= step]
+            lines = read_metrics(self._path)
+            if (damaged := self._path.read_bytes().count(b"\n") - len(lines)) > 0:
+                tell(f"warning: {self._path}: {damaged} of its lines are damaged, and are dropped")
+            kept = [line for line in lines if line["step"] <= step]
             with explained(self._path), write_atomically(self._path) as file:
                 file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
         if self._tensorboard:

@@ -91,6 +91,8 @@ class SearchRules:
     tail: int | None = None
 
     def __post_init__(self) -> None:
+        if self.length_penalty not in LENGTH_PENALTIES:
+            raise ValueError(f"length_penalty = {self.length_penalty!r}: must be one of {', '.join(LENGTH_PENALTIES)}")
         shortest = np.asarray(self.min_length if is_known(self.min_length) else 0)
         if self.batch_size < 1 or self.max_length < 1 or np.any((shortest < 0) | (shortest > self.max_length)):
             raise ValueError(

@@ -156,6 +156,8 @@ def _variant_problems(sweep: Sweep, variant: Variant) -> list[str]:
 
 def _config_problems(sweep: Sweep, changes: Iterable[str], config: ExperimentConfig) -> list[str]:
     """Errors in a variant with a valid config: changes without effect, modules that cannot be built."""
+    if unknown := [line for path in changes for line in problems_of(schema.find_option, ExperimentConfig, path)]:
+        return unknown
     options = {path: schema.find_option(ExperimentConfig, path) for path in changes}
     # A default may be there to undo the base's value.
     set_here = [path for path, option in options.items() if schema.value_at(config, option.path) != option.default]
@@ -175,6 +177,8 @@ def _config_problems(sweep: Sweep, changes: Iterable[str], config: ExperimentCon
         problems += problems_of(refuse_without_peak, config.optimizer)
     if sweep.weights == "best" and config.train.keep_best == 0:
         problems.append("weights = 'best' and train.keep_best = 0: the best checkpoint is not kept")
+    if sweep.weights == "averaged" and config.train.keep_latest == 1:
+        problems.append("weights = 'averaged' and train.keep_latest = 1: there is only one checkpoint to average")
     return problems
 
 

@@ -27,6 +27,7 @@ from transformer_jax.data.prepare import recipe_of
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files import paths
 from transformer_jax.files.atomic import Locked, explained, locked, made, write_json
+from transformer_jax.files.record import read_record
 from transformer_jax.runs.folder import refuse_patterns
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.checks import TUNING_SEEDS
@@ -44,8 +45,8 @@ class SweepFolder:
 
     def load(self) -> ResolvedSweep:
         """The sweep in this folder."""
-        record = read_json(self.definition_file)
-        if record is None or record.get("format") != spec.FORMAT:
+        record = read_record(self.definition_file) if self.definition_file.is_file() else {}
+        if record.get("format") != spec.FORMAT:
             raise BadInput(
                 f"{self.path}: is not a sweep (it has no sweep.json that this version reads); transformer-jax sweep "
                 "FILE.py makes one in a new or empty directory"
@@ -134,7 +135,8 @@ class SweepFolder:
     def tuned(self) -> dict[str, dict[str, Any]]:
         """For each variant whose learning rate was chosen: {"factor": 2.0, "losses": {"1": 3.1, "2": 2.9}, ...}, as
         `launch.best_rate` makes it."""
-        return read_json(self.path / "tuned.json") or {}
+        path = self.path / "tuned.json"
+        return read_record(path) if path.is_file() else {}  # damaged it is an error: runs would be trained again
 
     def record_tuned(self, variant: Variant, facts: Mapping[str, Any]) -> None:
         """Records a choice. Runs at the rate that was chosen before are kept under another name."""

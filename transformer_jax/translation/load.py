@@ -82,6 +82,8 @@ class Run:
         """
         if isinstance(texts, str):
             raise TypeError("texts is one string: give a list of them")
+        if decode is not None and changes:
+            raise TypeError(f"decode and {', '.join(changes)}: give one or the other")
         decode = decode or self.decode_config(**changes)
         return self._translator.translate(self.params, list(texts), decode, first_id, references)
 
