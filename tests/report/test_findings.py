@@ -50,6 +50,14 @@ def test_mean_is_over_one_test_set(sweep):
     assert findings.not_compared == {"A h=1": "1 of its runs: another test set"}
 
 
+def test_a_baseline_on_another_test_set_is_named(tmp_path):
+    variants = (variant("base"), variant("a", slug="a"), variant("b", slug="b", baseline="a"))
+    make_sweep(tmp_path, variants, seeds=(0,), sentences=10)
+    edit(tmp_path / "runs/a/seed-0/translations/test.latest.json", test_set_sha256="0")
+    found = find(load_sweep(tmp_path))[0].not_compared
+    assert found == {"a": "another test set", "b": "its baseline a has another test set"}
+
+
 def test_variant_may_have_its_own_baseline(tmp_path):
     variants = (variant("base"), variant("a", 0.5, slug="a"), variant("b", 0.5, slug="b", baseline="a"))
     findings = find(load_sweep(make_sweep(tmp_path, variants)))[0]

@@ -26,6 +26,8 @@ def test_intervals_that_say_nothing_are_replaced_by_the_reason():
     assert PERPLEXITY.interval(difference(0.0)._replace(low=-50.0, high=50.0)) == TOO_FEW_SEEDS
     assert BLEU.interval(difference(1.0)._replace(low=-100.0)) == "[−100.00, +1.50]"
     assert BLEU.interval(difference(0.0)._replace(low=0.0, high=0.0, error=0.0)) == ALL_TIE
+    always = difference(100.0)._replace(low=100.0, high=100.0, error=0.0)  # all is right, or all is wrong, in every run
+    assert EXACT_MATCH.interval(always) == "[+100.0, +100.0]"
 
 
 def test_published_differences_are_on_the_scale_of_ours():

@@ -111,7 +111,7 @@ def test_where_all_runs_tie_nothing_is_said_to_be_detectable(tmp_path):
     perfect = (variant("base", 1e3), variant("other", 1e3))
     report = Report(make_sweep(tmp_path, perfect, seeds=(0, 1), sentences=10))
     assert report.json["tests"][0]["bleu_differences"]["other"]["detectable"] is None
-    assert "In BLEU, all runs tie" in report.words and "±0.00" not in report.words
+    assert "In BLEU, no score varies" in report.words and "±0.00" not in report.words
     assert "all runs tie" in next(line for line in report.markdown.splitlines() if line.startswith("| other"))
 
 

@@ -123,6 +123,19 @@ def test_lengths_by_variants_with_the_training_limit_marked(sweep):
     assert of_base == pytest.approx(55)
 
 
+def test_lengths_are_of_variants_on_one_test_set(sweep):
+    """As where a variant changes data.task.cutoff of SCAN, and so has fewer test examples."""
+    add_matches(sweep)
+    for seed in (0, 1):
+        path = record_file(sweep, "A h=1", seed)
+        record = json.loads(path.read_text())
+        fewer = {name: values[:15] for name, values in record["sentences"].items()}
+        write(path, {**record, "test_set_sha256": "0", "sentences": fewer})
+    by_kind, by_length = Report(sweep).content.exact_match[0].tables
+    assert "A h=1" in [column.title for column in by_kind.columns]
+    assert [column.title for column in by_length.columns] == ["examples", "base", "A h=4"]
+
+
 # Learning rates
 
 
@@ -161,7 +174,9 @@ def test_what_was_tried_and_what_it_cost(tuned):
     assert "6 runs, 6,000 updates, 6 min" in report.markdown and report.json["tuning"]["cost"]["runs"] == 9
     assert "Chosen: base x 1, A h=1 x 2, A h=4 x 1." in report.markdown
     assert "beyond: A h=1 (highest), A h=4 (lowest)." in report.markdown
-    assert "validation loss x 0.5" in report.page
+    assert "validation loss x 0.5" in report.page and "None is chosen" not in report.markdown
+    write(tuned / "tuned.json", {"base": facts(1.0, (3.0, 2.0, 2.5))})  # tuning was added, and has not come further
+    assert "None is chosen for A h=1, A h=4: runs of these have" in Report(tuned).markdown
 
 
 def test_a_factorial_design_may_be_tuned(sweep):

@@ -21,6 +21,7 @@ def test_one_run_has_its_score_signature_command_and_citation(sweep, capsys):
     assert found["evaluations"][0]["scores"]["bleu"] == [score, "nrefs:1|case:mixed"]
     assert cli.main(["report", str(run), f"--output={sweep / 'else'}"]) == 0
     assert cli.main(["report", str(run), f"--output={sweep / 'else'}"]) == 0  # it replaces its own
+    assert cli.main(["report", str(run), "--format=latex"]) == 2
 
 
 def test_a_run_without_scores_says_how_to_evaluate_it(sweep, capsys):

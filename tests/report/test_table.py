@@ -4,7 +4,7 @@ import dataclasses
 import json
 import re
 
-from tests.support.finished_sweeps import Report, record_file, write
+from tests.support.finished_sweeps import VARIANTS, Report, make_sweep, record_file, variant, write
 from transformer_jax.report.table import option_columns
 
 
@@ -24,6 +24,13 @@ def test_table_has_the_form_of_the_paper(whole):
     shown = {column.key: column for column in whole.content.tests[0].table.columns}
     assert shown["bleu_p"].title == "p (corrected)" and shown["model.num_heads"].cells[1].text == "1"
     assert all(len(column.cells) == len(sweep.variants) for column in shown.values())
+
+
+def test_a_control_has_the_options_of_the_variant_that_it_repeats(tmp_path):
+    made = (*VARIANTS[:2], variant("again", same_as="A h=1", baseline="A h=1"))
+    table = Report(make_sweep(tmp_path, made, seeds=(0,), sentences=10)).content.tests[0].table
+    (heads,) = [column for column in table.columns if column.key == "model.num_heads"]
+    assert [cell.text for cell in heads.cells] == ["8", "1", "1"]
 
 
 def test_options_whose_names_end_alike_have_columns_of_different_names(whole):

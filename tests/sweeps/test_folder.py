@@ -66,6 +66,10 @@ def test_a_question_that_was_declared_stays(tmp_path):
         folder.merged(defined(FOUR, Variant("again", {"model.d_ff": 64}), primary="bleu", margin=1))
     found = [line.rpartition(": ")[0].split(":")[0].strip() for line in str(error.value).splitlines()[1:]]
     assert found == ["primary", "margin", "weights", "variant 'again'", "variant 'again'", "contrast 'heads'"]
+    declared |= {"weights": "best"}
+    folder.merged(defined(FOUR, again, tests=("test", "valid"), **declared))
+    with pytest.raises(BadInput, match="main test set: test there, valid here"):
+        folder.merged(defined(FOUR, again, tests=("valid", "test"), **declared))
 
 
 def test_a_finished_baseline_of_another_sweep_is_used_once_it_is_copied(tmp_path):

@@ -185,6 +185,17 @@ def test_a_variant_whose_rates_all_diverged_has_none(folder, tuned):
     assert not (folder.path / "runs/h-=-4/seed-0").exists() and list(folder.tuned()) == ["base"]
 
 
+def test_a_variant_without_a_rate_is_no_success(folder, tuned):
+    """Every rate diverged with one of the two seeds, so that none can be chosen."""
+    here, made = tuned(
+        {f"h-=-4/tuning-{factor}": "diverged" for factor in (1, 2)}
+        | {"h-=-4/tuning-1-again": 1.0, "h-=-4/tuning-2-again": 1.0}
+    )
+    with pytest.raises(Failed, match="2 runs diverged"):
+        here.run()
+    assert "h-=-4/seed-0" not in made and "base/seed-0" in made
+
+
 def test_nothing_is_compared_where_no_rate_is_known(tuned):
     here, made = tuned({f"{slug}/tuning-{factor}": "diverged" for slug in ("base", "h-=-4") for factor in (1, 2)})
     with pytest.raises(Failed, match="8 runs diverged"):

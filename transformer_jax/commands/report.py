@@ -16,7 +16,7 @@ import argparse
 import shutil
 
 from transformer_jax.commands.arguments import path
-from transformer_jax.errors import visible
+from transformer_jax.errors import BadInput, visible
 
 FORMATS = ("html", "latex", "svg", "pdf")
 IN_TERMINAL = ("primary", "command", "commit", "cpu", "devices")  # of what the page has about how the runs were made
@@ -41,6 +41,8 @@ def run(arguments: argparse.Namespace) -> None:
     from transformer_jax.report.text import terminal_table
 
     if single_run.is_run(arguments.folder):
+        if "html" not in arguments.formats:
+            raise BadInput(f"--format: {arguments.folder} is a run; only a sweep has tables and figures for papers")
         text, files = single_run.write(arguments.folder, arguments.output)
         print("\n".join(map(visible, text.splitlines())), "", *files, sep="\n")
         return

@@ -161,6 +161,6 @@ def _definition(arguments: argparse.Namespace, sweep: "SweepFolder") -> "Resolve
 
     if arguments.file is not None:
         return load(arguments.file, arguments.scale, arguments.overrides, arguments.seeds, arguments.tune)
-    if arguments.scale or arguments.seeds or arguments.tune is not None or arguments.overrides:
+    if arguments.scale or arguments.seeds is not None or arguments.tune is not None or arguments.overrides:
         raise BadInput("--scale, --seeds, --tune and --config.* need FILE.py, whose sweep they change")
     return sweep.load()

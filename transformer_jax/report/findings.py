@@ -85,7 +85,7 @@ class Compared(NamedTuple):
 
     @property
     def mde(self) -> str | None:
-        """The median minimum detectable difference; "" if no score can differ so much, None if all runs tie."""
+        """The median minimum detectable difference; "" if no score can differ so much, None if no score varies."""
         known = [d.mde for d in self.differences.values() if d.mde is not None]
         return self.metric.mde_text(float(np.median(known))) if known else None
 
@@ -258,7 +258,7 @@ def _not_compared(sweep: SweepResult, measured: Runs, comparable: Runs) -> dict[
         elif name not in comparable:
             found[name] = OTHER_TEST_SET if name in measured else "not evaluated on it yet"
         else:
-            found[name] = f"its baseline {baseline} has no finished run"
+            found[name] = f"its baseline {baseline} has {OTHER_TEST_SET if baseline in measured else 'no finished run'}"
     return found
 
 

@@ -42,7 +42,7 @@ class Metric(NamedTuple):
     def interval(self, difference: Difference) -> str:
         """The interval, or why there is none that says anything."""
         widest = math.log(WIDE) if self is PERPLEXITY else self.largest
-        if difference.error == 0:
+        if difference.error == difference.value == 0:
             return ALL_TIE
         if difference.low <= -widest and difference.high >= widest:
             return TOO_FEW_SEEDS

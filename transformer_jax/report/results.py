@@ -213,6 +213,8 @@ def _variant(path: Path, facts: Mapping[str, Any], definition: Mapping[str, Any]
     name, folder, tests = facts["name"], path / "runs" / facts["slug"], definition["tests"]
     baseline = facts["baseline"] or definition["baseline"]
     known = {"baseline": "" if baseline == name else baseline, "same_as": facts["same_as"] or ""}
+    # A control has the changes of the variant that it repeats.
+    known["changes"] = {each["name"]: each["changes"] for each in definition["variants"]}[facts["same_as"] or name]
     runs = [_run(folder / f"seed-{seed}", name, seed, tests, problems) for seed in definition["seeds"]]
     return VariantResult(**{**fields(Variant, facts), **known}, runs=runs)
 

@@ -77,7 +77,8 @@ def exact_match(sweep: SweepResult, findings: TestFindings) -> Section:
     runs = {name: findings.runs[name] for name in compared.scores}
     # The lengths are in tokens of the first variant; others may divide the same targets into other tokens.
     variant = next(variant for variant in sweep.variants if variant.name in runs)
-    lengths_N = runs[variant.name][0].tokens_N.astype(int) - 1  # without <eos>
+    first = runs[variant.name][0]
+    lengths_N = first.tokens_N.astype(int) - 1  # without <eos>
     limits = [limit for run in variant.finished if (limit := run.number("longest_target")) is not None]
     longest = int(max(limits)) - 1 if limits else None
     tables = []
@@ -87,7 +88,8 @@ def exact_match(sweep: SweepResult, findings: TestFindings) -> Section:
         tables.append(_by_group(label, groups, values))
     if longest is not None and lengths_N.max() > longest:
         ranges = _ranges(lengths_N, longest)
-        by_length = {name: [_counts(seed, ranges) for seed in seeds] for name, seeds in runs.items()}
+        alike = {name: seeds for name, seeds in runs.items() if seeds[0].digest == first.digest}
+        by_length = {name: [_counts(seed, ranges) for seed in seeds] for name, seeds in alike.items()}
         tables.append(_by_group("tokens of the target", by_length, [*ranges]))
     facts = {
         "split": findings.split,

@@ -174,7 +174,7 @@ class Estimates(NamedTuple):
         return 2 * stdtr(self.df_P, -t)
 
     def outside_P(self, margin: float) -> np.ndarray:
-        """The p-values of two one-sided tests that the true value is outside the margin; 1 where all runs tie."""
+        """The p-values of two one-sided tests that the true value is outside the margin; 1 where no score varies."""
         with np.errstate(divide="ignore"):
             p_values = stdtr(self.df_P, (np.abs(self.values_P) - margin) / self.errors_P)
         return np.where(self.errors_P > 0, p_values, 1.0)

@@ -92,7 +92,7 @@ class SweepFolder:
             definition = dataclasses.replace(definition, vary=stored.vary)
         if found := differences(stored, definition):
             rule = "contains another sweep; use another --workdir. Variants and seeds may be added later, but primary, "
-            rule += "margin and weights are declared before the first run. It differs in:"
+            rule += "the main test set, margin and weights are declared before the first run. It differs in:"
             raise ConfigError([f"{self.path}: {rule}", *(f"  {line}" for line in found)])
         return dataclasses.replace(
             definition,
@@ -226,6 +226,7 @@ def _fixed(definition: ResolvedSweep) -> dict[str, Any]:
         "scale": definition.scale,
         "vary": ", ".join(definition.vary),
         **{name: getattr(sweep, name) for name in ("primary", "margin", "weights")},
+        **({"main test set": sweep.tests[0]} if sweep.primary else {}),
         **{f"contrast {name!r}": dict(weights) for name, weights in sweep.contrasts.items()},
         **{f"analysis {name!r}": address for name, address in sweep.analyses.items()},
         **{f"base: {path}": schema.value_at(definition.base, path) for path in options},

@@ -133,8 +133,9 @@ class Launcher:
             tried = self._run_missing(tuning_runs)
             if not self._is_over():
                 self._choose_rates(tuning_runs)
-            learned = {status.run.variant for status in tried if status.state != "diverged"}
-            # A rate that diverges is no failure of a variant, unless all do.
+            undecided = {at.run.variant for at in tried if at.state not in ("finished", "diverged")}
+            # A rate that diverges is no failure of a variant, unless none can be chosen.
+            learned = {*self.variants, *undecided}
             self.statuses = [at for at in tried if at.state != "diverged" or at.run.variant not in learned]
         if self.variants and not self._is_over():
             self._run_missing(self.sweep.runs(self.definition, self.variants))

@@ -25,7 +25,7 @@ from transformer_jax.experiment import with_vocabulary
 from transformer_jax.files.progress import tell
 from transformer_jax.model import size
 from transformer_jax.runs.metrics import count_text, duration
-from transformer_jax.sweeps.definition import SOURCES, Variant
+from transformer_jax.sweeps.definition import SOURCES, Variant, repeated
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import slots
 from transformer_jax.sweeps.run import SweepRun
@@ -86,7 +86,8 @@ def plan(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str],
         rate = "custom" if is_custom else f"{peak_rate(config.optimizer, config.model.base_d_model):.3g}"
         flops, programs = training_flops(config, steps[name]), config.data.num_shapes * PROGRAMS_OF_A_SHAPE
         facts = f"{parameters(config.model):,}", count_text(flops), str(programs), rate
-        rows.append((name, changes(definition.variant(name)), *facts, duration(next_run.get(name, 0.0))))
+        varied = repeated(definition.sweep, definition.variant(name))
+        rows.append((name, changes(varied), *facts, duration(next_run.get(name, 0.0))))
     seeds, tune = ", ".join(map(str, definition.seeds)), definition.tune or ()
     processes = len(slots(jobs))
     how = f"with {processes} processes at a time" if processes > 1 else "one after the other"
