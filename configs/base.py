@@ -17,9 +17,9 @@ def get_config():
     config.data.corpus = "wmt14_translate/de-en"
     config.data.source_language = "en"
     config.data.target_language = "de"
-    # Buckets on GPUs and TPUs: 88 % of the cells are not padding (with 8 shapes 79 %). Packed 97 % are, in one program,
-    # but its attention is not fused on GPUs, and an update takes longer for each target token: by 13 % on 8 H100 (with
-    # half the layers) and by 7 % on 8 v5e, in bfloat16; compiled, not measured. Where compiling 20 programs takes too
+    # Buckets: 88 % of the cells are not padding (with 8 shapes 79 %). Packed 97 % are, in one program, but its
+    # attention is not fused on GPUs: compiled for 8 H100 in bfloat16, with half the layers, an update takes 13 % longer
+    # for each target token (not measured). For TPUs there is no current estimate. Where compiling 20 programs takes too
     # long: data.batching=packing.
     config.data.num_shapes = 20
     # The paper saves every ten minutes, 1,500 updates of 0.4 s, and averages the last five.

@@ -16,7 +16,7 @@ def get_config():
     config.data.corpus = "wmt14_translate/de-en"
     config.data.source_language = "en"
     config.data.target_language = "de"
-    config.data.num_shapes = 20  # buckets on GPUs and TPUs: see base.py
+    config.data.num_shapes = 20  # see base.py
     # Every ten minutes, 600 updates of 1.0 s; the paper averages the last twenty.
     config.train.eval_every = 600
     config.train.checkpoint_every = 600
