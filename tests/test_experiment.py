@@ -12,7 +12,7 @@ from tests.support.marian_folders import change_json, unpacked
 from tests.support.prepared_data import PAIRS, write_text
 from tests.support.small_runs import experiment
 from tests.support.training_runs import errors, train_here, weights
-from transformer_jax import from_marian, load_run
+from transformer_jax import RMSNorm, from_marian, load_run
 from transformer_jax.cli import main
 from transformer_jax.commands import configuration
 from transformer_jax.commands.train import initialised
@@ -20,12 +20,19 @@ from transformer_jax.config import to_json
 from transformer_jax.data.batching import training_batches
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.experiment import in_updates, with_checked_attention, with_vocabulary
+from transformer_jax.errors import BadInput
+from transformer_jax.experiment import in_updates, try_out, with_checked_attention, with_vocabulary
 from transformer_jax.interop.marian_config import read_config
 from transformer_jax.interop.marian_weights import layer_names
 from transformer_jax.model import fused
 from transformer_jax.runs.export import flat, read_export
 from transformer_jax.runs.folder import RunFolder
+
+
+def test_a_part_is_given_by_its_address():
+    """A class would be trained with, but config.json could not be read again."""
+    with pytest.raises(BadInput, match=r"model\.parts\.norm: is a class.*file\.py:RMSNorm"):
+        try_out(experiment(model__parts={"norm": RMSNorm}))
 
 
 @pytest.fixture(scope="module")

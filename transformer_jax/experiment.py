@@ -156,11 +156,14 @@ def try_out(config: ExperimentConfig) -> None:
         maker(config.train.tracker)
     if is_meant_as_address(config.data.corpus):
         open_corpus(config.data)
-    parts = [part for part in dataclasses.asdict(config.model.parts).values() if part is not None]
+    parts = {name: part for name, part in dataclasses.asdict(config.model.parts).items() if part is not None}
+    for name, part in parts.items():
+        if isinstance(part, type):
+            address = f"'path/to/file.py:{part.__name__}'"
+            raise BadInput(f"model.parts.{name}: is a class, which the run could not find again; give {address}")
     if parts:
-        files = [extension.file_of(part) for part in parts if isinstance(part, str)]
         shallow = dataclasses.replace(config.model, num_encoder_layers=1, num_decoder_layers=1)  # all layers are alike
-        with extension.running(files[0]) if files else contextlib.nullcontext():
+        with extension.running(extension.file_of(next(iter(parts.values())))):
             abstract_params(shallow)
     if config.optimizer.groups:  # each must have parameters
         jax.eval_shape(lambda: new_state(config, optimizer))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -168,10 +167,6 @@ def _config_problems(sweep: Sweep, changes: Iterable[str], config: ExperimentCon
     from transformer_jax.experiment import try_out  # slow to import
     from transformer_jax.update.optimizer import refuse_without_peak
 
-    for name, part in dataclasses.asdict(config.model.parts).items():
-        if isinstance(part, type):
-            address = f"'path/to/file.py:{part.__name__}'"
-            return [f"model.parts.{name}: is a class, which the processes that train cannot find; give {address}"]
     problems = problems_of(try_out, config)
     if sweep.tune:
         problems += problems_of(refuse_without_peak, config.optimizer)
