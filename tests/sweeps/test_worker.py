@@ -1,5 +1,6 @@
 """A worker: a run that fails does not affect the others, and what is finished is not repeated."""
 
+import contextlib
 import dataclasses
 import errno
 import json
@@ -9,7 +10,7 @@ import shutil
 import pytest
 
 from tests.support.devices import one_device
-from tests.support.sweep_runs import FOUR, defined
+from tests.support.sweep_runs import FOUR, defined, pretend_finished
 from tests.sweeps.conftest import work
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput, Diverged, Failed
@@ -34,6 +35,17 @@ def test_a_failure_is_reported_and_affects_no_other_run(worked):
         assert run.attempt()["state"] == "failed" and reason in run.attempt()["error"] and not run.is_finished()
     assert folder.find(definition, "base/seed-0").attempt()["state"] == "finished"
     assert os.readlink(folder.path / "runs/base/seed-0/data").startswith("../../../data/")
+
+
+def test_a_result_of_another_run_that_was_copied_is_not_reported(folder):
+    """The run is refused or trained anew; until then a report must not have the scores of the copy."""
+    definition = defined()
+    folder.save(definition)
+    (copied,), (run,) = folder.runs(defined(overrides=[("train.steps", "24")])), folder.runs(definition)
+    pretend_finished(copied)
+    with contextlib.ExitStack() as locks:
+        assert Worker(folder, definition, [run])._lock(locks) == [run]
+    assert not (run.path / "result.json").exists()
 
 
 def test_a_finished_run_is_not_repeated_unless_its_records_were_replaced(worked, capfd):

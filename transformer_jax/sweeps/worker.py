@@ -100,7 +100,10 @@ class Worker:
                 if run.is_finished():
                     self._record(run, "finished")
                     continue
-                if run.result() is not None:  # its records are of another evaluation now: evaluate it again
+                stored = read_json(run.path / "result.json")
+                is_of_another = stored is not None and stored.get("config_digest") != digest(run.experiment)
+                # Its records are of another evaluation now, or it was copied here. Reports must not have it meanwhile.
+                if run.result() is not None or is_of_another:
                     (run.path / "result.json").unlink()
                 tries = run.attempt().get("tries", 0) + 1
                 self._record(run, "running", tries=tries, started=now(), ended=None, error=None)
