@@ -20,7 +20,7 @@ from transformer_jax.config import to_json
 from transformer_jax.data.batching import training_batches
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import EXIT_UNFINISHED, BadInput
 from transformer_jax.experiment import in_updates, try_out, with_checked_attention, with_vocabulary
 from transformer_jax.interop.marian_config import read_config
 from transformer_jax.interop.marian_weights import layer_names
@@ -48,13 +48,16 @@ def train_from(workdir, other, *options, status=0):
 
 
 def test_the_first_weights_are_the_others_and_the_model_is_too(first, tmp_path):
-    """At a rate of nearly nothing they stay what they were. The same command resumes, also without the other run."""
+    """At a rate of nearly nothing they stay what they were. The same command resumes, also without the other run.
+
+    It was stopped before its first step.
+    """
     options = ("optimizer.learning_rate=1e-30", "model.dropout=0.3", "train.steps=1")
     theirs, other = weights(first), shutil.copytree(first, tmp_path / "other")
-    train_from(tmp_path / "run", other, *options)
+    train_from(tmp_path / "run", other, *options, "train.hours=1e-9", status=EXIT_UNFINISHED)
     assert load_run(tmp_path / "run").config.data.tokenizer_file == str(other / "data/tokenizer.json")
     shutil.rmtree(other)
-    assert "resuming from the checkpoint of step 1" in train_from(tmp_path / "run", other, *options)
+    assert "finished at step 1" in train_from(tmp_path / "run", other, *options)
     for name, array in weights(tmp_path / "run").items():
         np.testing.assert_array_equal(array, theirs[name], err_msg=name)
     config = load_run(tmp_path / "run").config

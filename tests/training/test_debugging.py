@@ -32,7 +32,8 @@ def test_a_nan_of_the_backward_pass_is_found_where_the_forward_pass_was(tmp_path
     """In one step on two devices, each of which has a shard of the parameters."""
     (tmp_path / "own.py").write_text(LOSS)
     line = 1 + next(number for number, text in enumerate(LOSS.splitlines()) if "nothing =" in text)
-    run = Trainer(experiment(train__loss=f"{tmp_path / 'own.py'}:loss", mesh__fsdp=2), devices=2)
+    options = {"train__loss": f"{tmp_path / 'own.py'}:loss", "mesh__fsdp": 2}
+    run = Trainer(experiment(**options, model__attention_implementation="cudnn"), devices=2)
     compiled = CompiledSteps([run.config], [lambda count: 1e-3], run.mesh)
     batch = sharding.place_batch(batches(1, rows=4)[0], run.mesh)
     place = rf"step 1: .*, in the backward pass of {tmp_path}/own.py:{line} \(loss\)"

@@ -15,6 +15,7 @@ import jax
 from transformer_jax.config import MeshConfig
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.progress import tell
+from transformer_jax.schema import with_values
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update import sharding
 from transformer_jax.update.step import StepMetrics, TrainState, train_step
@@ -90,9 +91,10 @@ def _origin(compiled: CompiledSteps, state: TrainState, batch: Any) -> str:
     device = jax.local_devices()[0]
     mesh = sharding.make_mesh(MeshConfig(), [device])
     state, batch = jax.device_put((state, batch), device)
+    config = with_values(compiled.configs[0], {"model.attention_implementation": "plain"})  # a kernel is one operation
     try:
         with jax.debug_nans(True), jax.disable_jit():
-            train_step(compiled.configs[0], compiled.optimizer, state, batch, mesh)
+            train_step(config, compiled.optimizer, state, batch, mesh)
     except FloatingPointError as error:
         return f"{error}, {_place(error)}"
     return "the gradient is not finite, but no operation produces a NaN: a number overflowed its type"

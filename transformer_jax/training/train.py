@@ -226,7 +226,9 @@ class Trainer:
             if len(self.runs) > 1:
                 run.checkpoints.drop_after(self.step)
         self.compile_ahead(pool)
-        self.states = self.compiled.join([state for state, _ in restored]) if self.step else self.compiled.new_state()
+        # The checkpoint of a run that was stopped at step 0 has the parameters that it was to start from.
+        is_restored = self.saved_step is not None
+        self.states = self.compiled.join([state for state, _ in restored]) if is_restored else self.compiled.new_state()
 
     def _read(self, run: "Recorder", step: int) -> tuple[tuple[Any, dict[str, Any]], str]:
         """The state and notes of a run's checkpoint, and what is wrong with it, which is the same in every process."""
