@@ -65,8 +65,8 @@ def test_only_lines_of_metrics_are_read(tmp_path):
 
 def test_durations_and_counts_are_readable():
     assert [duration(seconds) for seconds in (45, 720, 12_000)] == ["45 s", "12 min", "3 h 20 min"]
-    counts = [count_text(count) for count in (999, 63_100_000, 1500, 36_992, 370_000, 2e12, 3.3e18)]
-    assert counts == ["999", "63.1 M", "1.50 k", "37.0 k", "370 k", "2.00 T", "3.3e18"]
+    counts = [count_text(count) for count in (999, 999_600, 63_100_000, 1500, 36_992, 370_000, 2e12, 3.3e18)]
+    assert counts == ["999", "1.00 M", "63.1 M", "1.50 k", "37.0 k", "370 k", "2.00 T", "3.3e18"]
 
 
 VALUES = [(2.0, 0.1), (1.5, 0.4), (1.7, 0.3), (1.6, 0.2)]

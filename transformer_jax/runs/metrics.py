@@ -174,6 +174,6 @@ def count_text(count: float, form: str = "#.3g", space: str = " ") -> str:
     if abs(count) >= 1e15:
         return f"{count:.2g}".replace("e+", "e")
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(count) >= size:
+        if abs(count) >= 0.9995 * size:  # rounded to three digits, 999,600 is 1.00 M
             return f"{count / size:{form}}".removesuffix(".") + f"{space}{letter}"
     return f"{count:g}"

@@ -26,7 +26,8 @@ from transformer_jax.data.batching import training_batches
 from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.errors import BadInput
 from transformer_jax.processes.compilation import unfused
-from transformer_jax.processes.hardware import cores
+from transformer_jax.processes.hardware import cores, memory
+from transformer_jax.runs.metrics import count_text
 from transformer_jax.schema import with_values
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums
@@ -186,6 +187,17 @@ class CompiledSteps:
         self._take_params = jax.jit(take, out_shardings=of_one.params)
         self._join = jax.jit(lambda *each: jax.tree.map(lambda *leaves: jnp.stack(leaves), *each), out_shardings=of_all)
         self._zero_sums = jax.jit(zeros, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+    def refuse_too_large(self) -> None:
+        """Raises BadInput if the states alone are larger than a device's memory: compiling them may never end."""
+        leaves = jax.tree.leaves(self._abstract_states)
+        needed = sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
+        available = memory()
+        if available is not None and needed > available:
+            raise BadInput(
+                f"parameters and optimizer need {count_text(needed)}B of memory on each device, which has "
+                f"{count_text(available)}B: choose a smaller model (model.d_model, model.num_encoder_layers ...)"
+            )
 
     def compile_ahead(
         self, pool: Executor, batches: Iterable[Any], of_validation: Iterable[Any] = ()

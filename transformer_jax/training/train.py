@@ -30,18 +30,11 @@ from transformer_jax.model.build import position_limit
 from transformer_jax.processes import watchdog
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.processes.distributed import processes
-from transformer_jax.processes.hardware import memory, seconds_since_start
+from transformer_jax.processes.hardware import seconds_since_start
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.runs.metrics import (
-    Criterion,
-    Metrics,
-    count_text,
-    is_validation,
-    read_metrics,
-    validations_since_best,
-)
+from transformer_jax.runs.metrics import Criterion, Metrics, is_validation, read_metrics, validations_since_best
 from transformer_jax.schema import is_address
 from transformer_jax.training.progress import ProgressLine, Throughput, header
 from transformer_jax.training.steps import COMPILING, CompiledSteps, last_step
@@ -86,7 +79,7 @@ def train(
     """
     setup = RunSetup(configs, prepared, is_evaluated=evaluator is not None)
     compiled = CompiledSteps(configs, setup.schedules, setup.mesh, params)
-    refuse_too_large(compiled)
+    compiled.refuse_too_large()
     runs = [
         Recorder(config, schedule, folder, setup, label=f"{folder.path}: " if folders[1:] else "")
         for config, schedule, folder in zip(configs, setup.schedules, folders, strict=True)
@@ -587,20 +580,6 @@ def improvement_at_the_end(losses: Mapping[int, float | None], warmup_steps: int
         return None
     slope = np.polyfit([*at_the_end], [*at_the_end.values()], 1)[0]
     return float(-slope * last / 5 / np.mean([*at_the_end.values()]))
-
-
-def refuse_too_large(compiled: CompiledSteps) -> None:
-    """Raises BadInput for runs whose states alone are larger than a device's memory: compiling them may never end."""
-    of_device = [
-        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
-        for leaf in jax.tree.leaves(compiled.abstract_state)
-    ]
-    needed, available = len(compiled.configs) * sum(of_device), memory()
-    if available is not None and needed > available:
-        raise BadInput(
-            f"parameters and optimizer need {count_text(needed)}B of memory on each device, which has "
-            f"{count_text(available)}B: choose a smaller model (model.d_model, model.num_encoder_layers ...)"
-        )
 
 
 def refuse_unmeasured(train: TrainConfig, decode: DecodeConfig) -> None:
