@@ -145,9 +145,14 @@ def between(numbers: list[float]) -> str:
 
 def claims() -> Iterator[str]:
     """What README's table of results says, from the archived reports or from the page that has the numbers."""
-    table3, modern, soak = (
+    table3, eight_seeds, modern, soak = (
         json.loads((RESULTS / name).read_text())
-        for name in ("table3/report.json", "modern-demo/report.json", "soak/soak.json")
+        for name in (
+            "table3/report.json",
+            "table3-eight-seeds/report.json",
+            "modern-demo/report.json",
+            "soak/soak.json",
+        )
     )
     seeds, runs = WORDS[len({run["seed"] for run in table3["runs"]})], len(table3["runs"])
     yield f"{WORDS[512 // table3['base']['model']['d_model']]} times narrower, {seeds} seeds, {runs} runs"
@@ -156,6 +161,13 @@ def claims() -> Iterator[str]:
     low, high = (math.tanh(math.atanh(correlation) + side * error) for side in (-1, 1))
     yield "rank correlation of the differences in perplexity with the paper's: "
     yield f"{correlation:.2f}, 95 % interval [{low:.2f}, {high:.2f}]"
+    finished = [run for run in eight_seeds["runs"] if run["state"] == "finished"]
+    variants, many_seeds = (WORDS[len({run[key] for run in finished})] for key in ("variant", "seed"))
+    ratio = eight_seeds["base"]["data"]["task"]["train_size"] // table3["base"]["data"]["task"]["train_size"]
+    yield f"{variants} rows of it, {WORDS[ratio]} times the data, {many_seeds} seeds, {len(finished)} runs"
+    (published,) = (each for each in eight_seeds["published"] if each["measure"] == "perplexity")
+    assert all(row["agrees"] and row["significant"] for row in published["rows"])
+    yield f"all {WORDS[published['n']]} differences in perplexity are significant and have the paper's sign"
     differences = modern["tests"][0]["bleu_differences"].values()
     yield f"{len(differences)} variants with changes since 2017, short training runs, learning rates tuned, "
     yield f"{WORDS[len({run['seed'] for run in modern['runs']})]} seeds"
