@@ -20,7 +20,7 @@ from tests.support.training_runs import (
     weights,
 )
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, Failed
-from transformer_jax.processes.distributed import check_flags, in_cluster, unreachable
+from transformer_jax.processes.distributed import ENDED_WITHIN, check_flags, in_cluster, unreachable
 
 # A line of metrics wherever a run below may be interrupted, dropout included.
 OPTIONS = ("train.log_every=6", "train.steps=60")
@@ -100,24 +100,34 @@ def test_a_restart_of_two_processes_is_the_straight_run(place):
     assert_same_run(place / "restarted", place / "straight")
 
 
+WAITING = """
+import sys
+from transformer_jax.config import MeshConfig
+from transformer_jax.processes import distributed
+distributed.ENDED_WITHIN += float(sys.argv[1])
+with distributed.joined(sys.argv[2], 3, int(sys.argv[3]), MeshConfig(start_within=3, lost_after=10)): pass
+"""
+
+
+def waiting(address: str, number: int, later: float = 0.0):
+    """Process `number` of three, which JAX has `later` more seconds to end."""
+    command = [sys.executable, "-c", WAITING, str(later), address, str(number)]
+    return subprocess.Popen(command, env=environment(1), stderr=subprocess.PIPE, text=True)
+
+
 def test_one_that_never_starts_ends_the_others():
     """Each says who it is and for what it waits, before JAX ends it."""
     address = free_address()
-    waiting = """
-from transformer_jax.config import MeshConfig
-from transformer_jax.processes.distributed import joined
-with joined(*{}, MeshConfig(start_within=3, lost_after=10)): pass
-"""
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", waiting.format((address, 3, number))],
-            env=environment(1), stderr=subprocess.PIPE, text=True,
-        )
-        for number in (0, 1)
-    ]  # fmt: skip
-    for number, process in enumerate(started):
-        _, told = process.communicate(timeout=60)
+    for number, process in enumerate([waiting(address, number) for number in (0, 1)]):
+        _, told = process.communicate(timeout=100)
         assert process.returncode and f"process {number} of 3 (" in told and "waits up to 3 s" in told
+
+
+def test_a_process_that_jax_does_not_end_ends_itself():
+    """JAX would end it 5 seconds after its time."""
+    process = waiting(free_address(), 1, later=-ENDED_WITHIN)
+    _, told = process.communicate(timeout=100)
+    assert process.returncode == 1 and "failed: process 1 of 3 (" in told and "has not found the others" in told
 
 
 def test_the_others_may_be_lost_while_a_checkpoint_is_written():

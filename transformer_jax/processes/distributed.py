@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,9 @@ T = TypeVar("T")
 
 # Seconds that a network file system may take to show one machine what another has written.
 SHARED_WITHIN = 60.0
+# Seconds that JAX has to end a process which has waited long enough for the others. It may miss the moment: an attempt
+# to connect that it makes in the last millisecond has no time limit.
+ENDED_WITHIN = 30.0
 # Texts are padded to multiples of this number of bytes: each size is a program.
 GATHERED = 256
 
@@ -169,6 +173,9 @@ def initialize(coordinator: str | None, count: int | None, number: int | None, m
     place = coordinator or "the address that the cluster gives"
     here = f"({socket.gethostname()}, pid {os.getpid()})"
     tell(f"{who} {here} waits up to {mesh.start_within:g} s for the others at {place}")
+    too_late = threading.Timer(mesh.start_within + ENDED_WITHIN, _give_up, [f"{who} {here} has not found the others"])
+    too_late.daemon = True
+    too_late.start()
     is_loopback = coordinator is not None and coordinator.rpartition(":")[0] in ("localhost", "127.0.0.1")
     try:
         jax.distributed.initialize(
@@ -187,6 +194,8 @@ def initialize(coordinator: str | None, count: int | None, number: int | None, m
             f"{who} could not be connected to {place}: {str(error).splitlines()[0]}; --coordinator, --processes and "
             "--process-id say where the others are, --processes=1 trains with this process alone"
         ) from error
+    finally:
+        too_late.cancel()
 
 
 def show_hosts() -> None:
@@ -196,6 +205,11 @@ def show_hosts() -> None:
     if _processes.is_first:
         lines = [f"  process {number} {host}" for number, host in enumerate(hosts)]
         tell("\n".join([f"{len(hosts)} processes, {jax.device_count()} devices:", *lines]))
+
+
+def _give_up(why: str) -> None:
+    tell(f"failed: {why}")
+    _exit(1)
 
 
 def _exit(status: int) -> None:
