@@ -133,6 +133,12 @@ def test_the_target_directory_is_taken(bench, capfd):
     refused(bench, capfd, "a.en: is a file", workdir="a.en")
 
 
+def test_the_target_directory_is_a_mount_point(bench, capfd, monkeypatch):
+    (bench / "run/data").mkdir(parents=True)
+    monkeypatch.setattr("pathlib.Path.is_mount", lambda path: path == bench / "run/data")
+    refused(bench, capfd, f"{bench / 'run/data'}: is a mount point")
+
+
 def test_what_is_odd_but_good(bench, capfd):
     """A 500,000-character line, Windows line ends, a byte order mark, Unicode separators, an empty side: no errors."""
     lines = [*LINES]

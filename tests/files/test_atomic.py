@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import stat
 import threading
 import time
 
@@ -76,6 +77,19 @@ def test_on_a_full_disk_a_picture_is_not_written_in_part(tmp_path, monkeypatch):
         plots.save(plots.positional_encoding([[0.0, 1.0]]), picture)
     assert picture.read_bytes() == b"an older one"
     assert os.listdir(tmp_path) == ["picture.png"]
+
+
+def test_a_directory_that_cannot_be_synced_holds_what_was_written(tmp_path, monkeypatch):
+    sync = os.fsync
+
+    def files_only(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        sync(descriptor)
+
+    monkeypatch.setattr("os.fsync", files_only)
+    write_json(tmp_path / "record.json", {"a": 1})
+    assert json.loads((tmp_path / "record.json").read_text()) == {"a": 1}
 
 
 def test_a_full_device_is_a_failure(tmp_path):

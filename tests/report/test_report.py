@@ -88,6 +88,12 @@ def test_seeds_are_counted_by_test_set(sweep):
     assert "one seed" in latex(report, 1)
 
 
+def test_variants_with_the_same_note_share_its_number_in_latex(tmp_path):
+    made = [variant("base"), *(variant(name, note="half the data") for name in ("a", "b"))]
+    table = latex(Report(make_sweep(tmp_path, made, seeds=(0,), sentences=10)), 0)
+    assert table.count("half the data") == 1 and table.count(r"\textsuperscript{1}") == 3
+
+
 def test_figures_of_the_page_are_those_for_the_paper(whole, sweep):
     _, files = write_report(whole.content.sweep.path, formats=["svg"])
     assert {file.name for file in files} >= {"differences_bleu_test.svg", "compute.svg"}

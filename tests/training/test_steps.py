@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.small_runs import batches, experiment
 from tests.support.sweep_runs import BASE, defined
+from transformer_jax.config import TrainConfig
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput
 from transformer_jax.runs.folder import RunFolder
@@ -18,7 +19,7 @@ from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.plan import Timed, plan
 from transformer_jax.sweeps.status import status_of
-from transformer_jax.training.steps import CompiledSteps, Program, planned_steps
+from transformer_jax.training.steps import CompiledSteps, Program, last_step, planned_steps
 from transformer_jax.update import sharding
 
 
@@ -61,6 +62,7 @@ def test_epochs_count_batches_of_the_data(tmp_path):
     prepared = prepare(half, tmp_path / "data")
     whole = planned_steps(experiment(**small, train__epochs=1.0, train__steps=10**6), prepared.directory)
     assert whole is not None and planned_steps(half, prepared.directory) == -(-whole // 2)
+    assert last_step(TrainConfig(epochs=1.1), 10) == 11 and last_step(TrainConfig(epochs=1.1), 11) == 13
     assert planned_steps(experiment(**small, train__epochs=9.0, train__steps=7), prepared.directory) == 7
     assert planned_steps(experiment(**small, train__steps=7), tmp_path / "nowhere") == 7
 

@@ -73,6 +73,8 @@ def _make(config: ExperimentConfig, corpus: Corpus, digests: Digests, directory:
     recipe = recipe_of(config, corpus.identity(digests.sha256))
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise BadInput(f"{directory}: exists and is not a prepared corpus; choose an empty or new directory")
+    if directory.is_mount():
+        raise BadInput(f"{directory}: is a mount point, and a corpus gets its name by a move; choose a directory in it")
     partial = directory.with_name(directory.name + ".partial")
     if partial.exists() and {entry.name for entry in partial.iterdir()} - {SCRATCH, WHOLE}:
         raise BadInput(f"{partial}: is reserved for unfinished work but contains something else; move it away")

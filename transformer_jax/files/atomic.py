@@ -29,6 +29,7 @@ NOT_WRITABLE = {
     *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
     *(errno.EACCES, errno.EPERM),
 }
+NO_SYNC = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)  # of fsync, for a directory
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of flock
 # Errors that may pass by themselves, and so say nothing about the files.
 PASSING = {
@@ -78,10 +79,16 @@ def write_record(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Flushes a file or a directory to the disk: what a directory names then survives a power failure."""
+    """Flushes a file or a directory to the disk: what a directory names then survives a power failure.
+
+    Some file systems of a network or a bucket cannot do that for a directory.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in NO_SYNC:
+            raise
     finally:
         os.close(descriptor)
 

@@ -213,7 +213,10 @@ def _averaged(tables: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], lis
 def _mean(cells: Sequence[Any]) -> str:
     numbers = [value for cell in cells if (value := number(cell)) is not None]
     is_count = all(isinstance(cell, int) for cell in cells) and len(set(numbers)) == 1
-    return str(cells[0]) if len(numbers) < len(cells) or is_count else f"{np.mean(numbers):.4g}"
+    if not numbers or is_count:
+        return str(cells[0])
+    missing = "" if len(numbers) == len(cells) else f" ({len(numbers)} of {len(cells)} seeds)"
+    return f"{np.mean(numbers):.4g}{missing}"
 
 
 def _plot(plot: Mapping[str, Any]) -> Curves:

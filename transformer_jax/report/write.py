@@ -123,7 +123,7 @@ def latex_table(report: Report, test: TestReport, table: Table, family: Family |
         contrasts=contrasts,
         baseline=sweep.baseline_of(contrasts),
         label="-".join(re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in names),
-        notes=[row.note for row in table.rows if row.note],
+        notes=list(dict.fromkeys(row.note for row in table.rows if row.note)),
         scope=" ".join(words("scope", sweep, findings, contrasts)) if contrasts else "",
     )
 

@@ -55,7 +55,10 @@ Numbers = Mapping[str, jax.Array]  # one for each run, by the path of an option
 
 def last_step(train: TrainConfig, steps_per_epoch: int) -> int:
     """The number of steps of a run: the lower of `train.steps` and `train.epochs`."""
-    return train.steps if train.epochs is None else min(train.steps, math.ceil(train.epochs * steps_per_epoch))
+    if train.epochs is None:
+        return train.steps
+    # 1.1 epochs of 10 steps are 11 steps, though 1.1 * 10 is above 11.
+    return min(train.steps, math.ceil(round(train.epochs * steps_per_epoch, 6)))
 
 
 def planned_steps(config: ExperimentConfig, data: Path) -> int | None:
