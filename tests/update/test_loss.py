@@ -167,9 +167,10 @@ def test_sliced_equals_plain_in_value_and_gradient(limits, dtype, objective, has
         return alone, value_and_gradients(run), value_and_gradients(plainly)
 
     alone, ((_, ours), our_gradients), ((_, theirs), their_gradients) = all_three()
-    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
-    np.testing.assert_allclose(alone, ours, rtol=1e-6)
-    within = 1e-5 if dtype == "float32" else 1e-2  # bfloat16 has 8 bits: 2^-8 is 4e-3
+    np.testing.assert_allclose(alone, theirs, rtol=1e-5)
+    # With a gradient in bfloat16 logits are rounded. It has 8 bits: 2^-8 is 4e-3.
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5 if dtype == "float32" else 2e-3)
+    within = 1e-5 if dtype == "float32" else 1e-2
     for a, b in zip(our_gradients, their_gradients, strict=True):
         assert a.dtype == b.dtype
         a, b = (np.asarray(x, np.float32) for x in (a, b))

@@ -233,6 +233,9 @@ def _sums_of_features(features_BTD, table_ND, bias_N, targets_BT, weights_BT, te
 def _forward(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, slices, pieces):  # type: ignore[no-untyped-def]
     """The sums, and the gradients of the loss, which the backward pass only scales.
 
+    Logits are stored in the type of the features: half the memory traffic in bfloat16, and the gradient of a trained
+    model is as near to float32's as with float32 logits.
+
     The gradient of the table is read and written once per slice. Slices and pieces are scans, because only a scan is
     certain to finish one before it begins the next.
     """
@@ -244,7 +247,7 @@ def _forward(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, slic
     def errors(piece: Any) -> tuple[TokenSums, jax.Array | None, jax.Array, jax.Array]:
         """The sums of a piece, and the gradients of the bias, of its logits and of its features."""
         x_MD, targets_M, weights_M = (jax.lax.collapse(array, 0, 2) for array in piece)
-        logits_MN = _logits(x_MD, table, bias_N)
+        logits_MN = _logits(x_MD, table, bias_N, dtype).astype(jnp.float32)
         logit_sums_M = jnp.sum(x_MD * table_sum_D[None], axis=-1) + bias_sum
         sums = _token_sums(logits_MN, targets_M, weights_M, terms, logit_sums_M)
         # d loss / d logits = softmax - target distribution; of z (log Z)^2, 2 z log Z softmax.
@@ -286,8 +289,8 @@ def _backward(slices, pieces, gradients, incoming):  # type: ignore[no-untyped-d
 _sums_of_features.defvjp(_forward, _backward)
 
 
-def _logits(x_MD: jax.Array, table_ND: jax.Array, bias_N: jax.Array | None) -> jax.Array:
-    logits_MN = _product(x_MD, table_ND.T)
+def _logits(x_MD: jax.Array, table_ND: jax.Array, bias_N: jax.Array | None, dtype: Any = jnp.float32) -> jax.Array:
+    logits_MN = _product(x_MD, table_ND.T, dtype)
     return logits_MN if bias_N is None else logits_MN + bias_N[None]
 
 
