@@ -22,7 +22,7 @@ from transformer_jax.config import TASKS, ExperimentConfig
 from transformer_jax.data.batching import Batch
 from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.experiment import with_vocabulary
-from transformer_jax.files.progress import tell
+from transformer_jax.files.progress import counting
 from transformer_jax.model import size
 from transformer_jax.runs.metrics import count_text, duration
 from transformer_jax.sweeps.definition import SOURCES, Variant, repeated
@@ -69,8 +69,10 @@ def plan(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str],
     finished = [(run, taken) for run, taken in known if taken is not None]
     timed = {}
     if unfinished and not finished:
-        tell(f"timing an update of {len(experiments)} variants ...")
-        timed = {name: time_update(config, data[name]) for name, config in experiments.items()}
+        with counting("timing an update", "variants", len(experiments)) as advance:
+            for name, config in experiments.items():
+                timed[name] = time_update(config, data[name])
+                advance(1)
     seconds, next_run = [0.0], dict[str, float]()
     for status in unfinished:
         run, name = status.run, status.run.variant
