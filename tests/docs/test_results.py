@@ -166,8 +166,9 @@ def claims() -> Iterator[str]:
     ratio = eight_seeds["base"]["data"]["task"]["train_size"] // table3["base"]["data"]["task"]["train_size"]
     yield f"{variants} rows of it, {WORDS[ratio]} times the data, {many_seeds} seeds, {len(finished)} runs"
     (published,) = (each for each in eight_seeds["published"] if each["measure"] == "perplexity")
-    assert all(row["agrees"] and row["significant"] for row in published["rows"])
-    yield f"all {WORDS[published['n']]} differences in perplexity are significant and have the paper's sign"
+    assert all(row["agrees"] for row in published["rows"])
+    sure = WORDS[sum(row["significant"] for row in published["rows"])]
+    yield f"all {WORDS[published['n']]} differences in perplexity have the paper's sign, {sure} of them significantly"
     differences = modern["tests"][0]["bleu_differences"].values()
     yield f"{len(differences)} variants with changes since 2017, short training runs, learning rates tuned, "
     yield f"{WORDS[len({run['seed'] for run in modern['runs']})]} seeds"

@@ -209,8 +209,8 @@ def of_design(*levels):
     """The main effects and interactions of a factorial design with so many levels of each factor."""
     cells = itertools.product(*(range(count) for count in levels))
     facts = [variant(str(cell), levels={str(at): str(level) for at, level in enumerate(cell)}) for cell in cells]
-    definition = {"seeds": [], "tests": [], "baseline": "base"}
-    variants = [_variant(Path(), each, definition, {}, []) for each in facts]
+    definition = {"seeds": [], "tests": [], "baseline": "base", "variants": facts}
+    variants = [_variant(Path(), each, definition, []) for each in facts]
     return np.array([[weights.get(v.name, 0) for v in variants] for weights in effects(variants, "").values()])
 
 

@@ -225,6 +225,15 @@ def test_a_variant_whose_seeds_diverged_is_judged_alone_and_blurs_no_other():
     assert diverged.df == pytest.approx(2, rel=0.05)
 
 
+def test_one_seed_of_eight_that_learned_badly_blurs_no_other_variant():
+    """Its variant's variance is 12 times the second largest, and an F test at 1 % tells more than 7 times."""
+    values = np.random.default_rng(13).standard_normal((6, 8))
+    calm = compare(*exact(values[:5]), [(1, 0)])[0]
+    values[5, 7] = 15.0
+    (among,) = compare(*exact(values), [(1, 0)])
+    assert among.error == pytest.approx(calm.error, rel=0.01)
+
+
 def test_a_small_spread_is_taken_for_luck_and_a_large_one_for_true():
     """Written out: three seeds each, variances 0, 1, 1, 1 and 9."""
     quiet, usual, wild = [5.0, 5.0, 5.0], [4.0, 5.0, 6.0], [2.0, 5.0, 8.0]

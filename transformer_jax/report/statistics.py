@@ -17,14 +17,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import nctdtrinc, stdtr, stdtrit
+from scipy.special import fdtri, nctdtrinc, stdtr, stdtrit
 
 CONFIDENCE = 0.95
 POWER = 0.8
 SAMPLES = 2000
-# The largest variance does not count as typical if it is this many times the second largest: perhaps some seeds of that
-# variant diverged. Only the largest: of two such variants, one may look quiet by chance, and needs the other.
-OUTLYING = 100.0
+# The largest variance does not count as typical if it is this many times the second largest, or if an F test at this
+# level tells it from that: perhaps some seeds of that variant diverged. Only the largest: of two such variants, one may
+# look quiet by chance, and needs the other.
+OUTLYING, OUTLYING_LEVEL = 100.0, 0.01
 # A smaller difference or error is one of rounding.
 ROUNDING = 1e-6
 # This many weights of resampled sentences are in memory at a time.
@@ -314,8 +315,12 @@ def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
     crossed = (in_group_GR @ scores.covariance_RR.diagonal() - joint * (dfs + 1)) / np.maximum(dfs, 1)
     crossed = np.where(known, crossed, crossed[known].mean())
 
-    second = np.sort(observed[..., known])[..., -2, None] if known.sum() > 2 else np.zeros(1)
-    telling = np.where((second > 0) & (observed > OUTLYING * second), 0, dfs)
+    telling = np.broadcast_to(dfs, observed.shape)
+    if known.sum() > 2:
+        at = np.argsort(observed, axis=-1)[..., -2, None]
+        second = np.take_along_axis(observed, at, axis=-1)
+        outlying = np.minimum(OUTLYING, fdtri(np.maximum(dfs, 1), np.maximum(dfs[at], 1), 1 - OUTLYING_LEVEL))
+        telling = np.where((second > 0) & (observed > outlying * second), 0, dfs)
     of_others = telling.sum(-1, keepdims=True) - telling
     told = (observed * telling).sum(-1, keepdims=True) - observed * telling
     typical = np.maximum(told / np.maximum(of_others, 1), 0)
