@@ -81,13 +81,13 @@ def write_record(path: Path, content: Mapping[str, Any]) -> None:
 def sync_directory(path: Path) -> None:
     """Flushes a file or a directory to the disk: what a directory names then survives a power failure.
 
-    Some file systems of a network or a bucket cannot do that for a directory.
+    Some file systems of a network or a bucket cannot do that for a directory, which is ignored.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in NO_SYNC:
+        if error.errno not in NO_SYNC or not path.is_dir():
             raise
     finally:
         os.close(descriptor)

@@ -28,9 +28,9 @@ T = TypeVar("T")
 
 # Seconds that a network file system may take to show one machine what another has written.
 SHARED_WITHIN = 60.0
-# Seconds that JAX has to end a process which has waited long enough for the others. It may miss the moment: an attempt
-# to connect that it makes in the last millisecond has no time limit.
-ENDED_WITHIN = 30.0
+# Seconds that JAX has to end a process which has waited long enough, for the cluster's answer and then for the others.
+# It may miss the moment: an attempt to connect that it makes in the last millisecond has no time limit.
+ENDED_WITHIN = 120.0
 # Texts are padded to multiples of this number of bytes: each size is a program.
 GATHERED = 256
 
@@ -173,7 +173,8 @@ def initialize(coordinator: str | None, count: int | None, number: int | None, m
     place = coordinator or "the address that the cluster gives"
     here = f"({socket.gethostname()}, pid {os.getpid()})"
     tell(f"{who} {here} waits up to {mesh.start_within:g} s for the others at {place}")
-    too_late = threading.Timer(mesh.start_within + ENDED_WITHIN, _give_up, [f"{who} {here} has not found the others"])
+    limit, missing = 2 * mesh.start_within + ENDED_WITHIN, f"{who} {here} has not found the others at {place}"
+    too_late = threading.Timer(limit, _give_up, [missing])
     too_late.daemon = True
     too_late.start()
     is_loopback = coordinator is not None and coordinator.rpartition(":")[0] in ("localhost", "127.0.0.1")
@@ -208,8 +209,10 @@ def show_hosts() -> None:
 
 
 def _give_up(why: str) -> None:
-    tell(f"failed: {why}")
-    _exit(1)
+    try:
+        tell(f"failed: {why}")
+    finally:  # stderr may be closed
+        os._exit(1)
 
 
 def _exit(status: int) -> None:

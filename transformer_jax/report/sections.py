@@ -204,18 +204,18 @@ def _averaged(tables: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], lis
     columns, count = [*map(str, tables[0]["columns"])], len(tables[0]["rows"])
     alike = [table["rows"] for table in tables if len(table["rows"]) == count]
     rows = [
-        [_mean(cells) for _, cells in zip(columns, zip(*of_seeds, strict=True), strict=True)]
+        [_mean(cells, len(tables)) for _, cells in zip(columns, zip(*of_seeds, strict=True), strict=True)]
         for of_seeds in zip(*alike, strict=True)
     ]
     return (str(tables[0].get("title", "")), *columns), rows[:MOST_ROWS]
 
 
-def _mean(cells: Sequence[Any]) -> str:
+def _mean(cells: Sequence[Any], seeds: int) -> str:
     numbers = [value for cell in cells if (value := number(cell)) is not None]
     is_count = all(isinstance(cell, int) for cell in cells) and len(set(numbers)) == 1
     if not numbers or is_count:
         return str(cells[0])
-    missing = "" if len(numbers) == len(cells) else f" ({len(numbers)} of {len(cells)} seeds)"
+    missing = "" if len(numbers) == seeds else f" ({len(numbers)} of {seeds} seeds)"
     return f"{np.mean(numbers):.4g}{missing}"
 
 

@@ -58,7 +58,7 @@ def last_step(train: TrainConfig, steps_per_epoch: int) -> int:
     if train.epochs is None:
         return train.steps
     # 1.1 epochs of 10 steps are 11 steps, though 1.1 * 10 is above 11.
-    return min(train.steps, math.ceil(round(train.epochs * steps_per_epoch, 6)))
+    return min(train.steps, max(math.ceil(round(train.epochs * steps_per_epoch, 6)), 1))
 
 
 def planned_steps(config: ExperimentConfig, data: Path) -> int | None:

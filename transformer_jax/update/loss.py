@@ -233,8 +233,9 @@ def _sums_of_features(features_BTD, table_ND, bias_N, targets_BT, weights_BT, te
 def _forward(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, slices, pieces):  # type: ignore[no-untyped-def]
     """The sums, and the gradients of the loss, which the backward pass only scales.
 
-    Logits are stored in the type of the features: half the memory traffic in bfloat16, and the gradient of a trained
-    model is as near to float32's as with float32 logits.
+    Logits are stored in the type of the features, which in bfloat16 halves their memory traffic. With a trained model
+    of width 64 the whole gradient differed by 3.9 % from float32's either way: the layers' rounding dominates. Rounded
+    logits may tie, and `correct` counts ties.
 
     The gradient of the table is read and written once per slice. Slices and pieces are scans, because only a scan is
     certain to finish one before it begins the next.
