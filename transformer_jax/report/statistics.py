@@ -22,10 +22,10 @@ from scipy.special import fdtri, nctdtrinc, stdtr, stdtrit
 CONFIDENCE = 0.95
 POWER = 0.8
 SAMPLES = 2000
-# The largest variance does not count as typical if it is this many times the second largest, or if an F test at this
-# level tells it from that: perhaps some seeds of that variant diverged. Only the largest: of two such variants, one may
-# look quiet by chance, and needs the other.
-OUTLYING, OUTLYING_LEVEL = 100.0, 0.01
+# The largest variance does not count as typical if an F test at this level tells it from the second largest: perhaps
+# some seeds of that variant diverged. Only the largest: of two such variants, one may look quiet by chance, and needs
+# the other.
+OUTLYING = 0.01
 # A smaller difference or error is one of rounding.
 ROUNDING = 1e-6
 # This many weights of resampled sentences are in memory at a time.
@@ -319,8 +319,8 @@ def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
     if known.sum() > 2:
         at = np.argsort(observed, axis=-1)[..., -2, None]
         second = np.take_along_axis(observed, at, axis=-1)
-        outlying = np.minimum(OUTLYING, fdtri(np.maximum(dfs, 1), np.maximum(dfs[at], 1), 1 - OUTLYING_LEVEL))
-        telling = np.where((second > 0) & (observed > outlying * second), 0, dfs)
+        ratio = fdtri(np.maximum(dfs, 1), np.maximum(dfs[at], 1), 1 - OUTLYING)
+        telling = np.where((second > 0) & (observed > ratio * second), 0, dfs)
     of_others = telling.sum(-1, keepdims=True) - telling
     told = (observed * telling).sum(-1, keepdims=True) - observed * telling
     typical = np.maximum(told / np.maximum(of_others, 1), 0)
