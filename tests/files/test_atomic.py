@@ -10,7 +10,7 @@ import time
 import pytest
 
 from transformer_jax.errors import BadInput, Failed
-from transformer_jax.files.atomic import Locked, explained, locked, write_atomically, write_json
+from transformer_jax.files.atomic import Locked, explained, locked, sync_directory, write_atomically, write_json
 from transformer_jax.pictures import plots
 
 
@@ -79,7 +79,7 @@ def test_on_a_full_disk_a_picture_is_not_written_in_part(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["picture.png"]
 
 
-def test_a_directory_that_cannot_be_synced_holds_what_was_written(tmp_path, monkeypatch):
+def test_what_a_directory_holds_is_written_where_only_files_can_be_synced(tmp_path, monkeypatch):
     sync = os.fsync
 
     def files_only(descriptor):
@@ -90,6 +90,13 @@ def test_a_directory_that_cannot_be_synced_holds_what_was_written(tmp_path, monk
     monkeypatch.setattr("os.fsync", files_only)
     write_json(tmp_path / "record.json", {"a": 1})
     assert json.loads((tmp_path / "record.json").read_text()) == {"a": 1}
+
+    def none(descriptor):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr("os.fsync", none)
+    with pytest.raises(OSError, match="Invalid argument"):
+        sync_directory(tmp_path / "record.json")
 
 
 def test_a_full_device_is_a_failure(tmp_path):

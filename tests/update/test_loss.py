@@ -1,6 +1,7 @@
 """The loss (section 5.4): textbook values, sums, and the sliced form against the plain one."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -175,6 +176,18 @@ def test_sliced_equals_plain_in_value_and_gradient(limits, dtype, objective, has
         assert a.dtype == b.dtype
         a, b = (np.asarray(x, np.float32) for x in (a, b))
         np.testing.assert_allclose(a, b, atol=within * np.abs(b).max())
+
+
+def test_training_stores_logits_in_the_type_of_the_features():
+    features, table, _, targets, weights = operands("bfloat16")
+
+    def loss(features):
+        return sums_of_features(features, table, None, targets, weights, Objective()).loss
+
+    def logits(function):
+        return set(re.findall(r":(\w+)\[39,50\] = dot_general", str(jax.make_jaxpr(function)(features))))
+
+    assert (logits(jax.grad(loss)), logits(loss)) == ({"bf16"}, {"f32"})
 
 
 @pytest.mark.parametrize("differentiated", [True, False])

@@ -57,7 +57,7 @@ def last_step(train: TrainConfig, steps_per_epoch: int) -> int:
     """The number of steps of a run: the lower of `train.steps` and `train.epochs`."""
     if train.epochs is None:
         return train.steps
-    # 1.1 epochs of 10 steps are 11 steps, though 1.1 * 10 is above 11.
+    # 0.07 epochs of 100 steps are 7 steps, though 0.07 * 100 is 7.000000000000001.
     return min(train.steps, max(math.ceil(round(train.epochs * steps_per_epoch, 6)), 1))
 
 
