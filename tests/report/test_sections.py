@@ -146,12 +146,20 @@ def facts(factor, losses, **more):
     return {"factor": factor, "lowest": lowest, "losses": losses, "seeds": [10**6, 10**6 + 1], "cost": cost}
 
 
+def choose(sweep, chosen):
+    """Records the factor and losses of each variant, and moves its runs to where that factor's are."""
+    write(sweep / "tuned.json", {name: facts(*found) for name, found in chosen.items()})
+    for name, (factor, _) in chosen.items():
+        for run in (seed_folder(sweep, name, seed) for seed in (0, 1) if factor != 1):
+            run.rename(run.with_name(f"rate-{factor:g}-{run.name}"))
+
+
 @pytest.fixture
 def tuned(sweep):
     """Of A h=1 another rate was chosen."""
     chosen = {"base": (1.0, (3.0, 2.0, 2.5)), "A h=1": (2.0, (3.0, 2.9, 2.8)), "A h=4": (1.0, (2.24, 2.25, None))}
     changed(sweep, tune=[0.5, 1, 2])
-    write(sweep / "tuned.json", {name: facts(*found) for name, found in chosen.items()})
+    choose(sweep, chosen)
     return sweep
 
 
@@ -186,7 +194,7 @@ def test_a_factorial_design_may_be_tuned(sweep):
         each["levels"] = {"heads": level}
     changed(sweep, tune=[0.5, 1, 2], variants=definition["variants"])
     chosen = {"base": (1.0, (3.0, 2.0, 2.5)), "A h=1": (2.0, (3.0, 2.9, 2.8)), "A h=4": (1.0, (2.5, 2.25, None))}
-    write(sweep / "tuned.json", {name: facts(*found) for name, found in chosen.items()})
+    choose(sweep, chosen)
     report = Report(sweep)
     (test,) = report.json["tests"]
     effects, differences = test["bleu_effects"], test["bleu_differences"]

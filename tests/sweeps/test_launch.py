@@ -88,9 +88,9 @@ def test_each_variant_gets_the_rate_that_did_best(folder, tuned, capsys):
     assert four["cost"] == {"runs": 4} | {name: 3 * value for name, value in cost.items()}
     runs = folder.runs(here.definition)
     assert [(run.run_id, run.experiment.optimizer.learning_rate) for run in runs] == [
-        ("base/seed-0", 6e-3),
+        ("base/rate-2-seed-0", 6e-3),
         ("h-=-4/seed-0", 3e-3),
-        ("base/seed-1", 6e-3),
+        ("base/rate-2-seed-1", 6e-3),
         ("h-=-4/seed-1", 3e-3),
     ]
     # No run that is compared has seen what its rate was chosen on.
@@ -127,18 +127,18 @@ def test_tuning_and_factors_may_be_added_to_a_sweep(folder, tuned):
     """Runs at another rate are kept, and count again when their rate is chosen again."""
     assert tuned({}, definition=defined(FOUR, seeds=2))[0].run() == 0
     steps = [
-        ((1.0, 2.0), {"base/tuning-2": 0.5}, {"base": "rate-1", "h-=-4": None}),
-        ((1.0, 2.0, 4.0), {"base/tuning-4": 0.4, "h-=-4/tuning-4": 0.4}, {"base": "rate-2", "h-=-4": "rate-1"}),
+        ((1.0, 2.0), {"base/tuning-2": 0.5}, ["base/rate-2-seed"]),
+        ((1.0, 2.0, 4.0), {"base/tuning-4": 0.4, "h-=-4/tuning-4": 0.4}, ["base/rate-4-seed", "h-=-4/rate-4-seed"]),
     ]
-    for tune, losses, kept in steps:
+    for tune, losses, trained in steps:
         here, made = tuned(losses, definition=folder.merged(defined(FOUR, seeds=2, tune=tune)))
         assert here.run() == 0 and all(run.is_finished() for run in folder.runs(here.definition))
-        for slug, name in kept.items():
-            assert {f"{slug}/seed-0" in made} == {name is not None}
-            assert name is None or (folder.path / "runs" / slug / f"{name}-seed-1/result.json").is_file()
+        expected = {f"{name}-{seed}" for name in trained for seed in (0, 1)}
+        assert {run_id for run_id in made if "seed" in run_id} == expected
     assert "base/tuning-4-again" in made and "base/tuning-2" not in made
-    folder.record_tuned(here.definition.variant("base"), {"factor": 2.0})
-    assert folder.runs(here.definition, ["base"])[0].is_finished()
+    for factor in (1.0, 2.0):
+        folder.record_tuned(here.definition.variant("base"), {"factor": factor})
+        assert folder.runs(here.definition, ["base"])[0].is_finished()
 
 
 def test_the_cells_of_a_grid_are_tuned_each_on_its_own(folder, tuned):
@@ -238,8 +238,8 @@ def test_jobs_start_with_the_baseline_then_seed_by_seed_the_largest_first(folder
     runs = folder.runs(definition)
     order = [run.run_id for (run,) in launch.in_order([[run] for run in reversed(runs)], definition)]
     assert order == [
-        *(f"{name}/seed-5" for name in ("base", "wide", "h-=-4")),
-        *(f"{name}/seed-0" for name in ("base", "wide", "h-=-4")),
+        *(f"{name}seed-5" for name in ("base/", "wide/rate-2-", "h-=-4/")),
+        *(f"{name}seed-0" for name in ("base/", "wide/rate-2-", "h-=-4/")),
     ]
     tuning = launch.in_order([[run] for run in folder.tuning_runs(definition)], definition)
     assert [run.variant for (run,) in tuning] == ["base", "base", "h = 4", "h = 4"] * 2

@@ -18,6 +18,7 @@ from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.runs.records import difference
 from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant
+from transformer_jax.sweeps.run import seed_folder
 from transformer_jax.sweeps.spec import fields
 from transformer_jax.sweeps.status import state_of
 
@@ -201,7 +202,7 @@ def load_sweep(folder: str | Path) -> SweepResult:
             "tune": definition["tune"] or (),
             "command": definition["command"],
             "options": flattened(definition["base"]),
-            "variants": [_variant(path, facts, definition, problems) for facts in definition["variants"]],
+            "variants": [_variant(path, facts, definition, tuned, problems) for facts in definition["variants"]],
             "tuned": tuned,
             "looks": looks,
             "problems": problems,
@@ -209,13 +210,16 @@ def load_sweep(folder: str | Path) -> SweepResult:
         return SweepResult(**{**fields(Sweep, definition), **known})
 
 
-def _variant(path: Path, facts: Mapping[str, Any], definition: Mapping[str, Any], problems: list[str]) -> VariantResult:
+def _variant(
+    path: Path, facts: Mapping[str, Any], definition: Mapping[str, Any], tuned: Mapping[str, Tuned], problems: list[str]
+) -> VariantResult:
     name, folder, tests = facts["name"], path / "runs" / facts["slug"], definition["tests"]
     baseline = facts["baseline"] or definition["baseline"]
     known = {"baseline": "" if baseline == name else baseline, "same_as": facts["same_as"] or ""}
     # A control has the changes of the variant that it repeats.
     known["changes"] = {each["name"]: each["changes"] for each in definition["variants"]}[facts["same_as"] or name]
-    runs = [_run(folder / f"seed-{seed}", name, seed, tests, problems) for seed in definition["seeds"]]
+    factor = tuned[name].factor if name in tuned else 1.0
+    runs = [_run(folder / seed_folder(seed, factor), name, seed, tests, problems) for seed in definition["seeds"]]
     return VariantResult(**{**fields(Variant, facts), **known}, runs=runs)
 
 

@@ -2,9 +2,8 @@
 
 SWEEP/sweep.json                  the definition: base, variants, seeds
 SWEEP/data/KEY/                   prepared data, shared by all runs that need the same
-SWEEP/runs/SLUG/seed-N/           a run (sweeps/run.py)
+SWEEP/runs/SLUG/seed-N/           a run (sweeps/run.py); rate-FACTOR-seed-N where another learning rate was chosen
 SWEEP/runs/SLUG/tuning-FACTOR/    a run that tunes the learning rate; tuning-FACTOR-again with another seed
-SWEEP/runs/SLUG/rate-FACTOR-seed-N/   a run at a rate that was chosen before more factors were tried
 SWEEP/tuned.json                  the learning rate chosen for each variant, what was tried and what it cost
 SWEEP/looks.json                  the seeds that were planned when reports were made
 """
@@ -32,7 +31,7 @@ from transformer_jax.runs.folder import refuse_patterns
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.checks import TUNING_SEEDS
 from transformer_jax.sweeps.definition import Variant
-from transformer_jax.sweeps.run import SweepRun, read_json
+from transformer_jax.sweeps.run import SweepRun, read_json, seed_folder
 from transformer_jax.sweeps.spec import ResolvedSweep
 
 
@@ -139,15 +138,9 @@ class SweepFolder:
         return read_record(path) if path.is_file() else {}  # damaged it is an error: runs would be trained again
 
     def record_tuned(self, variant: Variant, facts: Mapping[str, Any]) -> None:
-        """Records a choice. Runs at the rate that was chosen before are kept under another name."""
-        tuned, runs = self.tuned(), self.path / "runs" / variant.slug
-        before, after = (f"rate-{of.get('factor', 1.0):g}-" for of in (tuned.get(variant.name, {}), facts))
+        """Records a choice. Runs at a rate that was chosen before stay in their folders."""
         with explained(self.path):
-            for run in runs.glob("seed-*") if before != after else ():
-                run.rename(run.with_name(before + run.name))
-            write_json(self.path / "tuned.json", {**tuned, variant.name: facts})
-            for run in runs.glob(f"{after}seed-*") if before != after else ():
-                run.rename(run.with_name(run.name.removeprefix(after)))
+            write_json(self.path / "tuned.json", {**self.tuned(), variant.name: facts})
 
     def runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
         """All runs that are compared."""
@@ -157,7 +150,7 @@ class SweepFolder:
                 continue
             factor = tuned.get(variant.name, {}).get("factor", 1.0)
             run = SweepRun(
-                self.path / "runs" / variant.slug / f"seed-{seed}",
+                self.path / "runs" / variant.slug / seed_folder(seed, factor),
                 variant.name,
                 seed,
                 definition.experiment(variant.name, seed, factor),

@@ -26,6 +26,11 @@ from transformer_jax.runs.records import difference
 LOCK = ".worker.lock"
 
 
+def seed_folder(seed: int, factor: float) -> str:
+    """The name of a compared run's folder; `factor` is what tuning chose for the learning rate, 1 without tuning."""
+    return f"seed-{seed}" if factor == 1 else f"rate-{factor:g}-seed-{seed}"
+
+
 @dataclasses.dataclass(frozen=True)
 class SweepRun:
     """One run of a sweep: a variant with a seed, as it is compared, or to tune its learning rate."""
