@@ -10,8 +10,8 @@ def test_the_table_is_printed_and_the_files_are_written(tmp_path, capsys):
     sweep = make_sweep(tmp_path / "sweep", sentences=20)
     assert cli.main(["report", str(sweep), f"--output={tmp_path / 'out'}"]) == 0
     printed = capsys.readouterr().out
-    names = ["report.json", "report.md", "table.csv", "runs.csv", "index.html"]
-    assert "A h=1" in printed and printed.splitlines()[-5:] == [str(tmp_path / "out" / name) for name in names]
+    names = ["report.json", "report.md", "table.csv", "runs.csv", "curves.csv", "index.html"]
+    assert "A h=1" in printed and printed.splitlines()[-6:] == [str(tmp_path / "out" / name) for name in names]
     assert all((tmp_path / "out" / name).is_file() for name in names)
 
 

@@ -71,6 +71,20 @@ def test_the_runs_are_a_matrix_of_scores(whole):
     assert [float(line["score"]) for line in of_one] == whole.json["tests"][0]["bleu"]["A h=1"]
 
 
+def test_the_curves_are_what_the_runs_logged(whole):
+    """curves.csv: a row for each line of metrics.jsonl, with the seconds and losses that it has."""
+    lines = list(csv.DictReader(io.StringIO((whole.directory / "curves.csv").read_text())))
+    logged = [
+        json.loads(line)
+        for seed in (0, 1, 2)
+        for line in (seed_folder(whole.content.sweep.path, "A h=1", seed) / "metrics.jsonl").read_text().splitlines()
+    ]
+    found = [line for line in lines if line["variant"] == "A h=1"]
+    assert [int(line["updates"]) for line in found] == [line["step"] for line in logged]
+    for name in ("seconds", "loss", "valid_loss"):
+        assert [line[name] for line in found] == [str(line.get(name, "")) for line in logged]
+
+
 def test_seeds_are_counted_by_test_set(sweep):
     """test_long was added later, and one seed of each variant is evaluated on it."""
     changed(sweep, tests=["test", "test_long"])

@@ -98,10 +98,10 @@ def make_run(path, variant, seed, tests=("test",), sentences=40):
     write(run / "versions.json", {"python": "3.11.7", "jax": "0.10.2", "command": "worker"})
     write(run / "attempt.json", {"state": "finished", "tries": 1, "host": "here", "pid": 1, "error": None})
     steps = range(100, 1001, 100)
-    curve = [
-        {"step": step, "loss": 2.0, "valid_perplexity": math.exp(4 * math.exp(-step / 300) + 2 - skill)}
-        for step in steps
-    ]
+    losses = {step: 4 * math.exp(-step / 300) + 2 - skill for step in steps}
+    curve = [{"step": step, "loss": 2.0, "seconds": 6.0} for step in steps]
+    curve += [{"step": step, "valid_loss": loss, "valid_perplexity": math.exp(loss)} for step, loss in losses.items()]
+    curve.sort(key=lambda line: line["step"])
     write_text(run / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in curve))
     scores = {}
     for split in tests:

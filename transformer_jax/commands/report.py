@@ -6,9 +6,10 @@
   transformer-jax report runs/demo   (one run: its scores with their signatures, its command, and what to cite)
 
 Writes index.html (opens in a browser without a network), report.md, table.csv, runs.csv (a line for each score of each
-run), contrasts.csv (effects of factors, contrasts and controls) and report.json into SWEEP/report/; for one run,
-report.md and report.json. --format=latex writes tables with booktabs instead, --format=svg or pdf figures that are one
-column wide, --format=latex,pdf both. SWEEP/looks.json keeps which seeds the sweep had when a report was made.
+run), curves.csv (losses during training), contrasts.csv (effects of factors, contrasts and controls) and report.json
+into SWEEP/report/; for one run, report.md and report.json. --format=latex writes tables with booktabs instead,
+--format=svg or pdf figures that are one column wide, --format=latex,pdf both. SWEEP/looks.json keeps which seeds the
+sweep had when a report was made.
 Also works on an unfinished sweep: runs that failed, are running or waiting are shown as such.
 """
 

@@ -14,6 +14,9 @@ from transformer_jax.report.results import SweepResult
 from transformer_jax.report.statistics import Difference
 from transformer_jax.runs.metrics import count_text, duration
 
+# What curves.csv has of a line of metrics.jsonl.
+IN_CURVES = ("seconds", "loss", "valid_loss", "bleu", "exact_match")
+
 
 class Cell(NamedTuple):
     text: str = ""
@@ -163,6 +166,16 @@ def score_records(sweep: SweepResult) -> list[dict[str, Any]]:
         for split, measured in run.measured.items()
         for metric in metrics
         if (score := metric.of(measured)) is not None
+    ]
+
+
+def curve_records(sweep: SweepResult) -> list[dict[str, Any]]:
+    """The rows of curves.csv: what each run logged, and found on validation data, in the course of training."""
+    lines = [(run, line) for run in sweep.runs for line in run.curve]
+    found = [name for name in IN_CURVES if any(name in line for _, line in lines)]
+    return [
+        {"variant": run.variant, "seed": run.seed, "updates": line["step"]} | {name: line.get(name) for name in found}
+        for run, line in lines
     ]
 
 

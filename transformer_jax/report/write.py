@@ -20,7 +20,7 @@ from transformer_jax.report.figures import Plot, drawn
 from transformer_jax.report.findings import DIFFERENCES, Family
 from transformer_jax.report.report import Report, TestReport, report_of, to_json
 from transformer_jax.report.results import LOOKS, SweepResult, load_sweep
-from transformer_jax.report.table import Table, contrast_records, score_records
+from transformer_jax.report.table import Table, contrast_records, curve_records, score_records
 from transformer_jax.report.text import TEMPLATES, latex, markdown, words
 
 # The first of the files marks all as files of a report; files of other formats contain MADE_BY.
@@ -80,6 +80,7 @@ def _files(report: Report, form: str) -> Iterator[tuple[str, bytes | str]]:
         yield "report.md", render_markdown("report.md", **facts)
         yield "table.csv", _csv([row for test in report.tests for row in test.rows])
         yield "runs.csv", _csv(score_records(report.sweep))
+        yield "curves.csv", _csv(curve_records(report.sweep))
         if contrasts := [row for test in report.tests for row in contrast_records(test.findings)]:
             yield "contrasts.csv", _csv(contrasts)
         facts["base"] = json_text(report.sweep.base)
