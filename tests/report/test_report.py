@@ -85,6 +85,18 @@ def test_the_curves_are_what_the_runs_logged(whole):
         assert [line[name] for line in found] == [str(line.get(name, "")) for line in logged]
 
 
+def test_variants_that_only_leaves_out_are_in_no_report_until_they_have_runs(sweep):
+    changed(sweep, only=["base", "*=1"])
+    assert [variant.name for variant in load_sweep(sweep).variants] == ["base", "A h=1", "A h=4"]
+    shutil.rmtree(seed_folder(sweep, "A h=4", 0).parent)
+    report = Report(sweep)
+    assert report.content.state == "All 4 runs are finished." and "A h=4" not in report.markdown
+    changed(sweep, contrasts={"fewer heads": {"A h=1": 1, "A h=4": -1}})
+    assert [variant.name for variant in load_sweep(sweep).variants] == ["base", "A h=1", "A h=4"]
+    changed(sweep, only=None, contrasts={})
+    assert len(load_sweep(sweep).variants) == 3
+
+
 def test_seeds_are_counted_by_test_set(sweep):
     """test_long was added later, and one seed of each variant is evaluated on it."""
     changed(sweep, tests=["test", "test_long"])

@@ -5,6 +5,8 @@ Every file is parsed once, here. A run with a damaged file is "damaged", with th
 
 import contextlib
 import dataclasses
+import fnmatch
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -202,12 +204,29 @@ def load_sweep(folder: str | Path) -> SweepResult:
             "tune": definition["tune"] or (),
             "command": definition["command"],
             "options": flattened(definition["base"]),
-            "variants": [_variant(path, facts, definition, tuned, problems) for facts in definition["variants"]],
+            "variants": [_variant(path, facts, definition, tuned, problems) for facts in _asked_for(path, definition)],
             "tuned": tuned,
             "looks": looks,
             "problems": problems,
         }
         return SweepResult(**{**fields(Sweep, definition), **known})
+
+
+def _asked_for(path: Path, definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The variants without those that --only left out, unless others are compared with them."""
+    variants, only = definition["variants"], definition["only"]
+    if only is None:
+        return variants
+    needed = {definition["baseline"], *itertools.chain(*definition.get("contrasts", {}).values())}
+    needed |= {facts[key] for facts in variants for key in ("baseline", "same_as")}
+    return [
+        facts
+        for facts in variants
+        if facts["name"] in needed
+        or facts.get("levels")
+        or any(fnmatch.fnmatch(facts["name"], pattern) for pattern in only)
+        or (path / "runs" / facts["slug"]).is_dir()
+    ]
 
 
 def _variant(
