@@ -41,6 +41,7 @@ def test_json_has_what_the_report_says(whole):
     found = whole.json
     assert found["state"] == "All 15 runs are finished." and found["baseline"] == "base"
     assert [test["split"] for test in found["tests"]] == ["test", "test_long"]
+    assert found["facts"]["jax"] == "0.10.2" and "init_from" not in found["facts"]
     assert "Nothing here was trained." in found["remarks"] and len(whole.content.runs.rows) == 15
     assert found["tests"][0]["rows"][0]["bleu_mean"] == pytest.approx(np.mean(found["tests"][0]["bleu"]["base"]))
 

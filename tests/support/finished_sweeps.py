@@ -95,7 +95,7 @@ def make_run(path, variant, seed, tests=("test",), sentences=40):
     rng = np.random.default_rng(digest)
     skill = 1.5 + variant["quality"] + 0.1 * rng.standard_normal()
     write(run / "config.json", {"data": {"directory": None}})
-    write(run / "versions.json", {"python": "3.11.7", "jax": "0.10.2", "command": "worker"})
+    write(run / "versions.json", {"python": "3.11.7", "jax": "0.10.2", "command": "worker", "init_from": None})
     write(run / "attempt.json", {"state": "finished", "tries": 1, "host": "here", "pid": 1, "error": None})
     steps = range(100, 1001, 100)
     losses = {step: 4 * math.exp(-step / 300) + 2 - skill for step in steps}

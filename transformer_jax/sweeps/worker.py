@@ -209,6 +209,7 @@ def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: Compi
             run.analysis(name).parent.mkdir(exist_ok=True)
             write_json(run.analysis(name), found)
     facts = numerics()
+    cores = f"{facts['cores']} CPU core{'s' * (facts['cores'] != 1)}"
     result = {
         "variant": run.variant,
         "seed": run.seed,
@@ -220,7 +221,7 @@ def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: Compi
         "code": definition.code_of(run),
         "versions": identifying_versions(),
         "together": together,
-        "devices": f"{facts['cores']} CPU cores" if jax.default_backend() == "cpu" else str(facts["devices"]),
+        "devices": cores if jax.default_backend() == "cpu" else str(facts["devices"]),
         "compile_seconds": watch.seconds,
     }
     with explained(run.path):
