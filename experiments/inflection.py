@@ -10,8 +10,8 @@ variants account for forms of one lemma.
 
 Published, the organisers' Transformer: Korean 56.2 (large) and 23.5 (small), Turkish 39.7 and 34.6, Georgian 87.3 and
 60.2, Old English 61.1 and 49.8. Its recipe (configs/inflection.py) is the baseline's at the paper's scale. At demo
-scale, for CPUs, the model has half the width and depth and a quarter of the updates; give the small training set fewer,
---config.data.task.size=small --config.train.steps=3200.
+scale, for CPUs, the model has half the width and depth, half the batch and a quarter of the updates; give the small
+training set fewer, --config.data.task.size=small --config.train.steps=3200.
 """
 
 from pathlib import Path
@@ -50,10 +50,18 @@ def get_sweep(scale: str) -> Sweep:
             Variant(
                 "letters",
                 {"data.tokenizer": "letters_and_tags", "data.tokens_per_batch": 2 * base.data.tokens_per_batch},
+                note="twice the tokens per batch, which is for Hangul",
             ),
         ],
         baseline="recipe",
         primary="exact_match",
         weights="best",
-        notes=("Evaluated is the checkpoint with the best exact match on the validation set, as in the recipe.",),
+        notes=(
+            "Evaluated is the checkpoint with the best exact match on the validation set, as in the recipe.",
+            *(
+                ("The recipe is reduced: half the width, depth and batch, and a quarter of the updates.",)
+                if scale == "demo"
+                else ()
+            ),
+        ),
     )

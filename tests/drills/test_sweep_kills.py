@@ -64,7 +64,7 @@ def workers(workdir: Path) -> list[int]:
 
 
 def runs(sweep: Path) -> list[Path]:
-    return sorted(sweep.glob("runs/*/seed-*"))
+    return sorted(sweep.glob("runs/*/*seed-*"))
 
 
 def results(sweep: Path) -> dict[str, int]:

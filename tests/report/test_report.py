@@ -93,9 +93,23 @@ def test_variants_that_only_leaves_out_are_in_no_report_until_they_have_runs(swe
     report = Report(sweep)
     assert report.content.state == "All 4 runs are finished." and "A h=4" not in report.markdown
     changed(sweep, contrasts={"fewer heads": {"A h=1": 1, "A h=4": -1}})
-    assert [variant.name for variant in load_sweep(sweep).variants] == ["base", "A h=1", "A h=4"]
-    changed(sweep, only=None, contrasts={})
+    assert "fewer heads" not in Report(sweep).markdown
+    changed(sweep, only=None)
     assert len(load_sweep(sweep).variants) == 3
+
+
+def test_what_others_are_compared_with_is_in_a_report_though_only_leaves_it_out(sweep):
+    variants = json.loads((sweep / "sweep.json").read_text())["variants"]
+    for facts in variants:
+        shutil.rmtree(seed_folder(sweep, facts["name"], 0).parent)
+    for name, change, expected in (
+        ("A h=4", {}, ["base", "A h=4"]),
+        ("A h=4", {"baseline": "A h=1"}, ["base", "A h=1", "A h=4"]),
+        ("A h=4", {"same_as": "A h=1"}, ["base", "A h=1", "A h=4"]),
+        ("base", {"same_as": "A h=1"}, ["base"]),  # of variants that are left out nothing is needed
+    ):
+        changed(sweep, only=[name], variants=[*variants[:2], {**variants[2], **change}])
+        assert [variant.name for variant in load_sweep(sweep).variants] == expected
 
 
 def test_seeds_are_counted_by_test_set(sweep):

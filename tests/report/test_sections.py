@@ -16,6 +16,7 @@ from tests.support.finished_sweeps import (
     variant,
     write,
 )
+from transformer_jax.errors import BadInput
 from transformer_jax.report.results import load_sweep
 
 # Published scores
@@ -204,10 +205,11 @@ def test_a_factorial_design_may_be_tuned(sweep):
     assert "Main effects and interactions" in report.markdown and "Chosen: base x 1, A h=1 x 2" in report.markdown
 
 
-def test_a_damaged_record_of_tuning_is_no_end_of_a_report(tuned):
+def test_a_damaged_record_of_tuning_is_an_error(tuned):
+    """Another rate's runs would be reported."""
     write(tuned / "tuned.json", {"base": 3})
-    report = Report(tuned)
-    assert "None is chosen yet." in report.markdown and "tuned.json" in report.json["problems"][0]
+    with pytest.raises(BadInput, match=r"tuned\.json: is damaged"):
+        load_sweep(tuned)
 
 
 # Analyses

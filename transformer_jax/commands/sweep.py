@@ -10,9 +10,10 @@ The file has a function get_sweep(scale) that returns a Sweep: a base config, va
 --config.group.name=value changes the base, and so all variants. All variants are checked before the first run starts,
 and everything that is wrong is reported.
 
-Each run is a separate process with its own folder, SWEEP/runs/VARIANT/seed-N, as `train` makes it; a run that fails
-does not affect the others. The same command again runs what is missing and repeats nothing, even after a kill. Options
-that affect results may not change; variants, seeds, test sets, contrasts, analyses and factors of --tune may be added.
+Each run is a separate process with its own folder, SWEEP/runs/VARIANT/seed-N (rate-FACTOR-seed-N at a tuned learning
+rate), as `train` makes it; a run that fails does not affect the others. The same command again runs what is missing and
+repeats nothing, even after a kill. Options that affect results may not change; variants, seeds, test sets, contrasts,
+analyses and factors of --tune may be added.
 Without FILE it resumes the sweep in SWEEP. Ctrl-C saves and ends. Exit status, also of --status: 0 when all runs are
 finished, 1 when one failed, 75 when some are not finished; 2 for bad input.
 """
@@ -99,6 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
     folder = SweepFolder(arguments.workdir)
     names = {field.name for field in dataclasses.fields(LaunchOptions)} - {"slurm"}
     with folder.in_original_directory() if arguments.file is None else contextlib.nullcontext(folder) as sweep:
+        if arguments.only is None and (arguments.status or arguments.file is None):
+            arguments.only = sweep.load().only  # as the sweep was started
         if arguments.status:
             return show_status(sweep, arguments.only, arguments.json)
         options = LaunchOptions(slurm=_slurm(arguments), **{name: getattr(arguments, name) for name in names})

@@ -204,14 +204,10 @@ def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
     if seconds := [run.number("train_seconds") or 0 for run in finished]:
         total, mean = duration(sum(seconds)), duration(float(np.mean(seconds)))
         found["training time"] = f"{total} in all, {mean} per run: {TRAINING_TIME}"
-    recorded = [
-        (name, str(value))
-        for run in sweep.runs
-        for name, value in run.versions.items()
-        if name not in NO_VERSIONS and value is not None
-    ]
-    for name in dict.fromkeys(name for name, _ in recorded):
-        found[name] = " and ".join(dict.fromkeys(value for each, value in recorded if each == name))
+    for name in dict.fromkeys(name for run in sweep.runs for name in run.versions if name not in NO_VERSIONS):
+        values = dict.fromkeys(str(run.versions[name] or "none") for run in sweep.runs if name in run.versions)
+        if list(values) != ["none"]:
+            found[name] = " and ".join(values)
     return found
 
 

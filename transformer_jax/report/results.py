@@ -6,7 +6,6 @@ Every file is parsed once, here. A run with a damaged file is "damaged", with th
 import contextlib
 import dataclasses
 import fnmatch
-import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -186,7 +185,8 @@ def load_sweep(folder: str | Path) -> SweepResult:
         raise BadInput(f"{path}: is not a sweep: there is no sweep.json, which transformer-jax sweep makes")
     definition, tuned, looks = read_record(file), {}, []
     problems: list[str] = []
-    with parsing(path / "tuned.json", problems):
+    # A damaged one is an error: it says which runs are compared.
+    with parsing(path / "tuned.json"):
         for name, facts in _read(path / "tuned.json").items():
             if facts.get("factor") is not None:
                 losses = {str(factor): number(loss) for factor, loss in facts["losses"].items()}
@@ -213,20 +213,18 @@ def load_sweep(folder: str | Path) -> SweepResult:
 
 
 def _asked_for(path: Path, definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The variants without those that --only left out, unless others are compared with them."""
+    """The variants without those that --only left out, unless they have runs or others are compared with them."""
     variants, only = definition["variants"], definition["only"]
     if only is None:
         return variants
-    needed = {definition["baseline"], *itertools.chain(*definition.get("contrasts", {}).values())}
-    needed |= {facts[key] for facts in variants for key in ("baseline", "same_as")}
-    return [
+    asked = [
         facts
         for facts in variants
-        if facts["name"] in needed
-        or facts.get("levels")
-        or any(fnmatch.fnmatch(facts["name"], pattern) for pattern in only)
-        or (path / "runs" / facts["slug"]).is_dir()
+        if any(fnmatch.fnmatch(facts["name"], pattern) for pattern in only) or (path / "runs" / facts["slug"]).is_dir()
     ]
+    needed = {facts["name"] for facts in asked}
+    needed |= {facts[key] or definition["baseline"] for facts in asked for key in ("baseline", "same_as")}
+    return [facts for facts in variants if facts["name"] in needed]
 
 
 def _variant(

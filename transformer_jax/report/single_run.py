@@ -31,7 +31,7 @@ def write(folder: str | Path, output: str | Path | None) -> tuple[str, list[Path
         versions = read_record(path / "versions.json")
     _, _, words = str(versions.get("command", "?")).partition(" ")  # without the path of the program
     facts = {"command": f"transformer-jax {words}"}
-    facts |= {name: str(version) for name, version in versions.items() if name not in NO_VERSIONS}
+    facts |= {name: str(version) for name, version in versions.items() if name not in NO_VERSIONS and version}
     found = {
         "format": 1,
         "state": _state(path),
