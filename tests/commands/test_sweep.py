@@ -1,6 +1,7 @@
 """transformer-jax sweep: its flags, and bad input answered before anything runs."""
 
 import argparse
+import dataclasses
 import json
 import os
 import time
@@ -96,6 +97,18 @@ BAD_COMMAND_LINES = [
     (["experiment.py", "--workdir=sweep", "--slurm"], "--slurm"),
     (["experiment.py", "--workdir=."], ".: is not a sweep"),
 ]
+
+
+def test_a_sweep_of_some_variants_stays_one(run, place):
+    """--status and the same sweep without FILE are of the variants that it was started with."""
+    definition = spec.load("experiment.py")
+    folder = SweepFolder("sweep")
+    folder.save(dataclasses.replace(definition, only=("base",)))
+    for made in folder.runs(definition, ["base"]):
+        pretend_finished(made)
+    assert run("--workdir=sweep", "--status")[::2] == (0, "")
+    assert "1 variants, seeds 0, 1: 0 runs to train, 2 finished" in run("--workdir=sweep", "--dry-run")[1]
+    assert "2 runs to train, 2 finished" in run("experiment.py", "--workdir=sweep", "--dry-run")[1]
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD_COMMAND_LINES)

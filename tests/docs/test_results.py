@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.places import ROOT
+from transformer_jax.extension import load_module
 
 RESULTS = ROOT / "docs/results"
 PAGES = sorted(path.parent for path in RESULTS.glob("*/report.json"))
@@ -102,6 +103,36 @@ def test_runs_csv_has_the_scores_of_the_report(folder):
         for variant, counts in test["right"].items():
             known[test["split"], "exact_match", variant] = [100 * count / test["total"] for count in counts]
     assert found == {key: pytest.approx(scores, rel=1e-12) for key, scores in known.items()}
+
+
+def curves(page: str) -> dict[tuple[str, str], list[dict[str, float]]]:
+    """What each run of a page logged, by variant and seed."""
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    with open(RESULTS / page / "curves.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            numbers = {name: float(row[name]) for name in ("seconds", "valid_loss") if row[name]}
+            found.setdefault((row["variant"], row["seed"]), []).append({"step": int(row["updates"]), **numbers})
+    return found
+
+
+def test_updates_and_seconds_of_the_optimizers_are_those_of_their_curves():
+    module = load_module(str(ROOT / "experiments/optimizers.py"))
+    lines = curves("optimizers")
+    table = [row for row in rows("results/optimizers/README.md", "| ") if row[0][:1].isdigit()]
+    for loss, *cells in table:
+        of_each = []
+        for name, said in zip(("Adam", "Muon"), cells, strict=False):
+            found = [
+                module.updates_and_seconds(each, float(loss.split(",")[0]))
+                for (key, _), each in lines.items()
+                if key == name
+            ]
+            updates, seconds = map(statistics.mean, zip(*found, strict=True))
+            assert said == f"{updates:,.0f} updates, {seconds:.0f} s"
+            of_each.append((updates, seconds))
+        (adam, adam_seconds), (muon, muon_seconds) = of_each
+        assert cells[2:] == [f"{muon / adam:.2f}", f"{muon_seconds / adam_seconds:.1f}"]
+    assert len(table) == 4
 
 
 # What each page says that such a sweep would find, of which metric.
