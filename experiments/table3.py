@@ -115,7 +115,7 @@ NOTES = {
 }
 
 
-# For many seeds: two extremes of the heads, one of each other group, and the big model.
+# Few enough for eight seeds: rows of groups A to D, and the big model.
 FEW_ROWS = ("base", "A h=1", "A h=32", "B d_k=16", "C N=2", "D P_drop=0", "D eps_ls=0", "big")
 
 
