@@ -116,9 +116,9 @@ def _train(
     debugging: "Debugging | None" = None,
 ) -> list[Ending]:
     """Prepares the data of one run, or of several that train together, and trains them."""
+    keep_freed_memory()
     for experiment in experiments:
         try_out(experiment)
-    keep_freed_memory()
     use_cache(experiments[0].train.compile_cache)
     with contextlib.ExitStack() as stack:
         for experiment, folder in zip(experiments, folders, strict=True):

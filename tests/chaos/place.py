@@ -103,7 +103,6 @@ def prepared_bytes(directory: Path) -> dict[str, str]:
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no file"
         for path in sorted(directory.iterdir())
-        if not path.name.startswith("files.checked")  # the times of files
     }
 
 

@@ -12,9 +12,8 @@ import pytest
 from tests.support.prepared_data import PAIRS, contents, decoded, experiment, write_text
 from transformer_jax.config import CleaningConfig
 from transformer_jax.data import prepare as prepare_module
-from transformer_jax.data import prepared as prepared_module
 from transformer_jax.data.prepare import evenly_spread, prepare
-from transformer_jax.data.prepared import sha256
+from transformer_jax.data.prepared import Prepared
 from transformer_jax.data.tokenizer import train_symbols
 from transformer_jax.errors import BadInput
 from transformer_jax.files.lines import CONVERT
@@ -188,22 +187,27 @@ def test_several_at_once(tmp_path, capsys):
 # Re-used, or refused with the reason.
 
 
-def test_a_second_start_reads_again_only_files_with_another_size_or_time(tmp_path, monkeypatch):
-    read, config = [], experiment(tmp_path)
-    prepare(config, tmp_path / "data").verify()
-    monkeypatch.setattr(prepared_module, "sha256", lambda path: read.append(Path(path).name) or sha256(path))
+def test_data_is_used_again_with_other_options_of_batches(tmp_path, monkeypatch):
+    config = experiment(tmp_path)
+    prepare(config, tmp_path / "data")
+    monkeypatch.setattr(prepare_module, "_make", None)  # nothing is made again
     other = dataclasses.replace(config.data, tokens_per_batch=7, max_length=9, order_seed=5)
     prepare(dataclasses.replace(config, data=other), tmp_path / "data").verify()
-    assert read == []
-    for path in (config.data.source[0], tmp_path / "data/train.source.tokens"):
-        os.utime(path, (1, 1))
+
+
+def test_changes_are_found_in_files_whose_size_and_time_are_as_before(tmp_path):
+    config = experiment(tmp_path)
     prepare(config, tmp_path / "data").verify()
-    assert read == ["train.en", "train.source.tokens"]
-    target, status = Path(*config.data.target), os.stat(*config.data.target)
-    target.write_text(f"{target.read_text()}ein Satz mehr\n")
-    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(BadInput, match="text has changed"):
-        prepare(config, tmp_path / "data")
+    for path, found in (
+        (tmp_path / "data/train.source.tokens", lambda: Prepared.open(tmp_path / "data").verify()),
+        (Path(*config.data.target), lambda: prepare(config, tmp_path / "data")),
+    ):
+        status, content = os.stat(path), bytearray(path.read_bytes())
+        content[0] ^= 1
+        path.write_bytes(content)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        with pytest.raises(BadInput, match=r"damaged|text has changed"):
+            found()
 
 
 def test_text_that_is_gone_is_not_needed_again(tmp_path, capsys):

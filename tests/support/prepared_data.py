@@ -33,7 +33,7 @@ def experiment(directory: Path, pairs=PAIRS, *, vocab_size=400, target_vocab_siz
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    files = (path for path in directory.rglob("*") if path.is_file() and path.name != "files.checked")
+    files = (path for path in directory.rglob("*") if path.is_file())
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 

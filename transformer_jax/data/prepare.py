@@ -26,7 +26,6 @@ from transformer_jax.data.prepared import (
     FORMAT,
     MANIFEST,
     SIDES,
-    Digests,
     Prepared,
     groups_path,
     read_manifest,
@@ -58,19 +57,19 @@ def prepare(config: ExperimentConfig, directory: str | Path) -> Prepared:
     if directory.is_symlink():
         directory = directory.resolve()
     with atomic.explained(directory):
-        corpus, digests = open_corpus(config.data), Digests(directory)
+        corpus = open_corpus(config.data)
         if not (directory / MANIFEST).exists():
             with atomic.made(directory.parent), atomic.locked(directory.with_name(directory.name + ".lock")):
                 if not (directory / MANIFEST).exists():  # else another process has made it meanwhile
-                    _make(config, corpus, digests, directory)
-        _refuse_other_data(config, corpus, digests, directory)
-        digests.save(directory)
+                    _make(config, corpus, directory)
+                    return Prepared.open(directory)
+        _refuse_other_data(config, corpus, directory)
     return Prepared.open(directory)
 
 
-def _make(config: ExperimentConfig, corpus: Corpus, digests: Digests, directory: Path) -> None:
+def _make(config: ExperimentConfig, corpus: Corpus, directory: Path) -> None:
     """Writes a prepared corpus beside its directory, and moves it there when it is complete."""
-    recipe = recipe_of(config, corpus.identity(digests.sha256))
+    recipe = recipe_of(config, corpus.identity())
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise BadInput(f"{directory}: exists and is not a prepared corpus; choose an empty or new directory")
     if directory.is_mount():
@@ -275,7 +274,7 @@ def _write_records(path: Path, records: Iterable[Mapping[str, str]]) -> str:
     return sha256(path)
 
 
-def _refuse_other_data(config: ExperimentConfig, corpus: Corpus, digests: Digests, directory: Path) -> None:
+def _refuse_other_data(config: ExperimentConfig, corpus: Corpus, directory: Path) -> None:
     """Raises BadInput unless what was prepared is what this config asks for; the text need not exist any more."""
     manifest = read_manifest(directory)
     stored = manifest["recipe"]
@@ -284,7 +283,7 @@ def _refuse_other_data(config: ExperimentConfig, corpus: Corpus, digests: Digest
         tell(f"{directory}: reused without comparing it with its text files, which no longer exist")
         identity = stored["corpus"]
     else:
-        identity = corpus.identity(digests.sha256)
+        identity = corpus.identity()
     unused = {option.path for option in schema.options(ExperimentConfig) if not option.has_effect(config)}
     if changes := differences(stored, recipe_of(config, identity), unused):
         raise BadInput(

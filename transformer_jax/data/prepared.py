@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import itertools
 import json
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,9 @@ from numpy.typing import DTypeLike
 
 from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer
 from transformer_jax.errors import BadInput
-from transformer_jax.files.atomic import write_record
 from transformer_jax.files.record import read_record
 
 MANIFEST = "manifest.json"
-CHECKED = "files.checked"
 FORMAT = 1
 OFFSET = np.dtype("<i8")
 SIDES = ("source", "target")
@@ -204,20 +200,15 @@ class Prepared:
         ]
 
     def verify(self) -> None:
-        """Raises an error if a file has changed since it was written.
-
-        Everything is read, but for files that were read before and whose size and time are as they were.
-        """
-        digests = Digests(self.directory)
+        """Reads every file; raises an error if one has changed since it was written."""
         for split in self.splits:
             facts = self._facts(split)
             for name, array in facts["arrays"].items():
-                _require(self.directory / f"{split}.{name}", array["sha256"], digests.sha256)
+                _require(self.directory / f"{split}.{name}", array["sha256"])
             if "texts_sha256" in facts:
-                _require(texts_path(self.directory, split), facts["texts_sha256"], digests.sha256)
+                _require(texts_path(self.directory, split), facts["texts_sha256"])
             if "groups_sha256" in facts:
-                _require(groups_path(self.directory, split), facts["groups_sha256"], digests.sha256)
-        digests.save(self.directory)
+                _require(groups_path(self.directory, split), facts["groups_sha256"])
 
     def _facts(self, split: str, needed: str = "arrays") -> dict[str, Any]:
         having = {name: facts for name, facts in self.manifest["splits"].items() if needed in facts}
@@ -258,30 +249,7 @@ def sha256(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _require(path: Path, digest: str, sha256: Callable[[Path], str] = sha256) -> None:
+def _require(path: Path, digest: str) -> None:
     """Raises an error if a file is missing, or has another digest than this one."""
     if not path.is_file() or sha256(path) != digest:
         raise _damaged(path)
-
-
-class Digests:
-    """Digests of files, kept in a directory of prepared data: a file with the same size and time is not read again."""
-
-    def __init__(self, directory: Path):
-        self._known, self._is_new = dict[str, list[Any]](), False
-        with contextlib.suppress(BadInput):
-            self._known = read_record(directory / CHECKED)
-
-    def sha256(self, path: str | Path) -> str:
-        status = os.stat(path)
-        seen = [status.st_size, status.st_mtime_ns]
-        *before, digest = self._known.get(os.path.abspath(path), [None])
-        if before != seen:
-            digest, self._is_new = sha256(path), True
-            self._known[os.path.abspath(path)] = [*seen, digest]
-        return digest
-
-    def save(self, directory: Path) -> None:
-        with contextlib.suppress(OSError):  # shared data may be read-only
-            if self._is_new:
-                write_record(directory / CHECKED, self._known)

@@ -25,7 +25,7 @@ from transformer_jax.files.paths import BUCKETS
 
 # Folders that are not mirrored, and files that are only of this machine.
 CHECKPOINTS = ("checkpoints", "damaged_checkpoints")
-LOCAL = (UNFINISHED, ".partial", ".lock", ".checked")
+LOCAL = (UNFINISHED, ".partial", ".lock")
 SECONDS_BETWEEN_PUSHES = 60.0
 # Added to the name of a symbolic link, which a bucket has as a file with its target.
 LINK = ".symlink"

@@ -4,12 +4,13 @@ import contextlib
 import ctypes
 import os
 import time
-from pathlib import Path
 
 import jax
 
 from transformer_jax.accelerators import ACCELERATORS
 from transformer_jax.model_config import ModelConfig
+
+_START = time.monotonic()
 
 
 def peak_flops(model: ModelConfig) -> tuple[float | None, str]:
@@ -45,9 +46,8 @@ def keep_freed_memory() -> None:
 
 
 def seconds_since_start() -> float:
-    """Seconds since this process was started."""
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # since the machine was
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    """Seconds since this process imported its modules, soon after its start."""
+    return time.monotonic() - _START
 
 
 def memory() -> float | None:

@@ -164,8 +164,11 @@ def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
         try:
             unfinished.mkdir(parents=True)
             yield unfinished
-            shutil.rmtree(directory, ignore_errors=True)
+            replaced = unfinished.with_suffix(f".replaced{UNFINISHED}")
+            with contextlib.suppress(FileNotFoundError):
+                directory.rename(replaced)
             unfinished.rename(directory)
+            shutil.rmtree(replaced, ignore_errors=True)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from transformer_jax import extension
 from transformer_jax.config import DataConfig
-from transformer_jax.data.prepared import sha256
 
 Pair = tuple[str, str]
-Digest = Callable[[str], str]
 # The labels of a test example, such as {"category": "cp_recursion"}: results can be reported by group.
 Labels = dict[str, str]
 # A pair, perhaps with labels, or what is wrong with the text in its place.
@@ -79,8 +77,8 @@ class Corpus(ABC):
         """The pairs of a split in order, at most `size` per chunk, so that no split need fit into memory."""
 
     @abstractmethod
-    def identity(self, sha256: Digest = sha256) -> dict[str, Any]:
-        """Plain facts that change when, and only when, the text does; `sha256` gives the digest of a file."""
+    def identity(self) -> dict[str, Any]:
+        """Plain facts that change when, and only when, the text does."""
 
     def sources(self) -> list[dict[str, Any]]:
         """Where the text came from, for the manifest; complete after `identity`, and when every split has been read."""
@@ -95,7 +93,7 @@ class CustomCorpus(Corpus):
         found = [split for split in ("valid", "test") if any(True for _ in self._read(split))]
         self.splits = ("train", *found)
 
-    def identity(self, sha256: Digest = sha256) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """The code that defines it, and the files that FILES names."""
         code = extension.read_code(self._function.address)
         checksums = {f"checksum of {name}": digest for name, digest in {code.main: code.source, **code.files}.items()}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.corpora.corpus import Chunk, Corpus, Digest, Entry
+from transformer_jax.data.corpora.corpus import Chunk, Corpus, Entry
 from transformer_jax.data.prepared import CLUSTER, sha256
 from transformer_jax.errors import BadInput, visible
 from transformer_jax.files.lines import Block, read_blocks, require_file
@@ -48,7 +48,7 @@ class TextCorpus(Corpus):
             for split, path in files
         ]
 
-    def _read_checksums(self, sha256: Digest) -> None:
+    def _read_checksums(self) -> None:
         for path in sorted(self.files):
             require_file(path)
         self._checksums = {path: {"sha256": sha256(path), "bytes": os.path.getsize(path)} for path in self.files}
@@ -88,8 +88,8 @@ class FileCorpus(TextCorpus):
                 files[split] = list(zip(sources, targets or [None] * len(sources), strict=True))
         super().__init__(files)
 
-    def identity(self, sha256: Digest = sha256) -> dict[str, Any]:
-        self._read_checksums(sha256)
+    def identity(self) -> dict[str, Any]:
+        self._read_checksums()
         checksums = {
             split: [[self._checksums[path]["sha256"] for path in pair if path] for pair in pairs]
             for split, pairs in self._files.items()
@@ -130,8 +130,8 @@ class ColumnCorpus(TextCorpus):
     def example(self, split: str, *columns: str) -> Entry:
         """The pair, and in test splits the labels, of a line."""
 
-    def identity(self, sha256: Digest = sha256) -> dict[str, Any]:
-        self._read_checksums(sha256)
+    def identity(self) -> dict[str, Any]:
+        self._read_checksums()
         checksums = {
             f"checksum of {split}": self._checksums[path]["sha256"] for split, [(path, _)] in self._files.items()
         }

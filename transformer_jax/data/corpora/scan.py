@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from transformer_jax.config import DataConfig
-from transformer_jax.data.corpora.corpus import Chunk, Corpus, Digest, Pair
-from transformer_jax.data.prepared import sha256
+from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair
 
 VERBS = {"walk": ("I_WALK",), "look": ("I_LOOK",), "run": ("I_RUN",), "jump": ("I_JUMP",)}
 
@@ -63,7 +62,7 @@ class ScanCorpus(Corpus):
         # Held out, a primitive would be gone from training, with all its copies.
         self.never_held_out = {(alone, " ".join(PHRASES[alone])) for alone in REPEATED.values()}
 
-    def identity(self, sha256: Digest = sha256) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         return {"task": "scan", "split": self._split, **self._options}
 
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:

@@ -17,8 +17,7 @@ from string import ascii_lowercase
 from typing import Any
 
 from transformer_jax.config import TOY_TASKS, DataConfig, TaskConfig
-from transformer_jax.data.corpora.corpus import Chunk, Corpus, Digest, Pair
-from transformer_jax.data.prepared import sha256
+from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair
 from transformer_jax.errors import BadInput
 from transformer_jax.grammar import CorpusSection, Rng, sentence_pairs
 
@@ -40,7 +39,7 @@ class TaskCorpus(Corpus):
         named = ("alphabet", "min_length", "max_length") if self._name in TOY_TASKS else ()
         self._options = {name: getattr(config.task, name) for name in named}
 
-    def identity(self, sha256: Digest = sha256) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         return {"task": self._name, "sizes": self._sizes, "seed": self._seed, **self._options}
 
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from transformer_jax.config import NAMED, TASKS, DataConfig
-from transformer_jax.data.corpora.corpus import Chunk, Corpus, Digest, Pair
-from transformer_jax.data.prepared import sha256
+from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair
 from transformer_jax.errors import BadInput, did_you_mean
 from transformer_jax.extras import require
 
@@ -34,7 +33,7 @@ class TfdsCorpus(Corpus):
         self._names = {split: name for split, names in SPLIT_NAMES.items() for name in names[::-1] if name in found}
         self.splits = tuple(self._names)
 
-    def identity(self, sha256: Digest = sha256) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         infos = {split: self._info(split) for split in self.splits}
         return {
             "data set": self._builder.info.full_name,
