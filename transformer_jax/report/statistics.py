@@ -1,6 +1,6 @@
 """Contrasts of variants: scores of several seeds on one test set, with simultaneous confidence intervals.
 
-docs/statistics.md derives it. With weights c that sum to 0, k_v seeds of a variant v, and scores y,
+docs/statistics.md describes it. With weights c that sum to 0, k_v seeds of a variant v, and scores y,
 
     contrast = sum of c_v mean(y_v)
     variance = sum of c_v^2 s_v^2 / k_v + t^2
