@@ -68,7 +68,7 @@ class Sweep:
     - `tests`: the splits that every run is evaluated on, the main one first.
     - `baseline`: the name of the variant that others are compared with; None is "base", or else the first.
     - `notes`: limitations that the report must state.
-    - `analyses`: "path/to/file.py:function" by name; each is called with a trained run (docs/extending.md).
+    - `analyses`: "path/to/file.py:function" by name; each is called with a trained run (docs/experiments.md).
     - `tune`: factors of the learning rate that are tried for each variant: (0.5, 1, 2).
     - `vary`: what differs between seeds: "initialization" (and dropout), "order" (of the training pairs); None is both.
     - `primary`: the metric that answers the question, on the first of `tests`: "bleu", "perplexity", "exact_match",
