@@ -1,7 +1,8 @@
 """Drill: how often sweeps without any true difference find one, what intervals contain, and what is found: simulated.
 
 Run by hand, `pytest tests/drills/test_false_alarms.py -m "" -n 0 -s -k whichever` prints the rows of the first table in
-docs/statistics.md, `-k beside` the figures of the second, `-k effects`, `-k until` and `-k equivalent` the figures of its text.
+docs/statistics.md, `-k beside` the figures of the second, `-k effects`, `-k until` and `-k equivalent` those of its
+text.
 """
 
 import functools
