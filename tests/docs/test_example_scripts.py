@@ -75,6 +75,12 @@ def test_sums_are_right_and_in_one_split_each():
     [
         ("language_model.py", "It is what it is, said the bee in the tea. It is"),
         pytest.param("classifier.py", "9", marks=pytest.mark.drill),
+        pytest.param(
+            "nnx_language_model.py",
+            "7 8 9 10 11 12 13 14 15 16 17 18 19\n12 13 14 15 16 17 18 19\n",
+            marks=pytest.mark.drill,
+            id="nnx_language_model.py",
+        ),
     ],
 )
 def test_a_model_of_the_same_parts_learns(file, said, capsys):

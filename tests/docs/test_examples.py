@@ -56,7 +56,7 @@ def by_name(documents):
 
 
 # What these pages do is tested in tests/model and tests/search; the pages themselves take long to compile.
-LONG = ("jax_export.md", "modules.md", "nnx.md", "search.md")
+LONG = ("jax_export.md", "modules.md", "search.md")
 
 
 @by_name(

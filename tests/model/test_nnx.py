@@ -1,4 +1,4 @@
-"""The whole model as an NNX module; docs/nnx.md trains one of its modules and searches with them."""
+"""The whole model as an NNX module; examples/nnx_language_model.py trains single modules."""
 
 import jax
 import jax.numpy as jnp
