@@ -46,6 +46,26 @@ def test_one_option_changes_every_norm_of_the_model():
     assert {names[-1] for names in norms} == {"mine"}
 
 
+def test_norms_of_custom_modules_equal_those_of_options():
+    """RMSNorm of queries and keys, in every residual connection, and at the ends of pre-norm stacks."""
+
+    class QKNorm(MultiHeadAttention):
+        def setup(self):
+            super().setup()
+            self.query_norm, self.key_norm = (nn.RMSNorm(1e-6, self.dtype) for _ in range(2))
+
+        def queries(self, query):
+            return self.query_norm(super().queries(query))
+
+        def keys(self, key_value):
+            return self.key_norm(super().keys(key_value))
+
+    parts = PartsConfig(norm=nn.RMSNorm, attention=QKNorm)
+    models = [Transformer(small(norm="pre", **by)) for by in ({"norm_kind": "rms", "qk_norm": True}, {"parts": parts})]
+    by_options, by_modules = (applied(model, variables_of(model, SOURCE, TARGET), SOURCE, TARGET) for model in models)
+    np.testing.assert_allclose(by_options, by_modules, rtol=1e-5, atol=1e-6)
+
+
 def model_with(**parts):
     return Transformer(small(parts=PartsConfig(**parts)))
 
