@@ -7,11 +7,11 @@ import tomllib
 
 import pytest
 
+from tests.support.finished_sweeps import make_sweep
 from tests.support.places import ROOT
 from transformer_jax.extras import MODULES
 
-# A process in which no optional dependency can be imported.
-LIGHT = f"import sys; sys.modules |= dict.fromkeys({sorted(set().union(*MODULES.values()))})\n"
+OPTIONAL = set().union(*MODULES.values())
 USE = """
 import jax, jax.numpy as jnp
 from transformer_jax import ModelConfig, MultiHeadAttention, SearchRules, Transformer, causal_mask, greedy_search
@@ -29,8 +29,11 @@ jax.eval_shape(use, jnp.array([[3, 4, 0]]))  # traces everything and compiles no
 """
 
 
-def in_light_python(code):
-    return subprocess.run([sys.executable, "-c", LIGHT + code], capture_output=True, text=True)
+def in_light_python(code, extra=None):
+    """Runs code where no optional dependency can be imported, but for those of an extra."""
+    hidden = sorted(OPTIONAL - set(MODULES.get(extra, ())))
+    hide = f"import sys; sys.modules |= dict.fromkeys({hidden})\n"
+    return subprocess.run([sys.executable, "-c", hide + code], capture_output=True, text=True)
 
 
 def test_the_model_its_loss_and_the_searches_need_jax_flax_and_numpy_only():
@@ -59,6 +62,14 @@ for line in ("--help", "sweep --help"):
     errors = [*ended.stdout.splitlines()[:2], *ended.stderr.splitlines()]
     extras = [re.search(r" needs .*pip install 'transformer_jax\[(.*)\]'", line)[1] for line in errors]
     assert extras == ["train", "train", "data", "report", "train", "train,report"]
+
+
+def test_reports_need_their_extra_only(tmp_path):
+    folder = make_sweep(tmp_path, sentences=20)
+    ended = in_light_python(
+        f"from transformer_jax import cli; sys.exit(cli.main(['report', {str(folder)!r}]))", "report"
+    )
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.parametrize("extra", MODULES)

@@ -54,6 +54,12 @@ def test_opposite_signs_ranks_and_unverified_scores_are_named(tmp_path):
     assert "not verified" in report.markdown and "not verified" in report.page
 
 
+def test_a_published_score_of_zero_is_compared(tmp_path):
+    made = [variant(name, quality, published={"bleu": score}) for name, quality, score in (("base", 0, 0), ("a", 2, 3))]
+    (bleu,) = Report(make_sweep(tmp_path, made, sentences=20)).json["published"]
+    assert [row["published"] for row in bleu["rows"]] == [3]
+
+
 def test_nothing_published_nothing_compared(tmp_path):
     report = Report(make_sweep(tmp_path, (VARIANTS[0], variant("other", -1.0)), sentences=20))
     assert report.json["published"] == [] and report.content.tests[0].published.tables == []

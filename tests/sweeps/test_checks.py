@@ -72,6 +72,11 @@ def test_all_that_is_wrong_is_reported_at_once():
         ([Variant("a", FOUR.changes, published={"blue": 27.5})], {}, "published['blue']"),
         ([Variant("a", FOUR.changes, published={"bleu": math.nan})], {}, "published['bleu']"),
         ([Variant("a", FOUR.changes, published={"bleu": "27.5"})], {}, "published['bleu'] = '27.5'"),
+        (
+            [Variant("a", FOUR.changes, published={"perplexity": 0})],
+            {},
+            "published['perplexity'] = 0: must be positive",
+        ),
         ([Variant("a", FOUR.changes, published={"bleu": 1.0}, unverified=["perplexity"])], {}, "unverified"),
         ([Variant("a", {"model.gated_width": "two_thirds"})], {}, "model.gated_width has no effect"),
         ([Variant("a")], {}, "variants 'base' and 'a'"),

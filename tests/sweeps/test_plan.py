@@ -55,6 +55,7 @@ def test_finished_runs_are_the_measure_of_their_variant_and_of_others(runs):
     assert plan.seconds_by_finished(runs[2], 12, finished) == 90.0
     assert plan.seconds_by_finished(runs[1], 12, finished) == pytest.approx(90.0)  # as many FLOPs
     assert plan.seconds_by_finished(runs[1], 6, finished) == pytest.approx(45.0)
+    assert plan.seconds_by_finished(runs[1], 0, finished) == 0
 
 
 def test_runs_of_one_program_share_its_seconds(runs):

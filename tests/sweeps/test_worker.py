@@ -22,6 +22,7 @@ from transformer_jax.sweeps import worker
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import read_json
 from transformer_jax.sweeps.worker import Stopped, Worker, reason_of
+from transformer_jax.training.train import Ending
 
 
 def result_of(folder):
@@ -88,6 +89,26 @@ def test_a_stop_leaves_what_had_failed(folder, monkeypatch, error, state):
     base, four = folder.runs(definition)
     assert base.attempt()["state"] == state and base.has_diverged() == (state == "diverged")
     assert four.attempt()["state"] == "stopped"
+
+
+def test_after_a_stop_no_further_run_starts_training(folder, monkeypatch):
+    """The training of a group fails, its runs train separately, and the process is asked to stop during the first."""
+    definition = defined(FOUR)
+    folder.save(definition)
+    trained = []
+
+    def train(experiments, folders, *_):
+        if len(folders) > 1:
+            raise Failed("no room")
+        trained.extend(folders)
+        process.stopping = True
+        return [Ending("stopped after SIGTERM", final=False)]
+
+    monkeypatch.setattr(worker, "train_runs_together", train)
+    process = Worker(folder, definition, folder.runs(definition))
+    process.work()
+    assert len(trained) == 1
+    assert [run.attempt()["state"] for run in folder.runs(definition)] == ["stopped", "stopped"]
 
 
 def test_a_file_system_without_locks_is_named_in_a_line(folder, monkeypatch, capsys):

@@ -18,12 +18,10 @@ from transformer_jax.files.record import read_record
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.runs.records import difference
-from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant
+from transformer_jax.sweeps.definition import FORMAT, SOURCES, Sweep, Variant, fields
 from transformer_jax.sweeps.run import seed_folder
-from transformer_jax.sweeps.spec import fields
 from transformer_jax.sweeps.status import state_of
 
-FORMAT = 1
 # The seeds that the sweep had at each report, so that it is known which were added after one.
 LOOKS = "looks.json"
 # How many characters of a failure's last lines are shown.

@@ -41,9 +41,8 @@ def published(sweep: SweepResult, findings: TestFindings) -> Section:
         rows: list[dict[str, Any]] = []
         for name, ours in compared.differences.items():
             pair = (variants[name], variants[variants[name].baseline])
-            scores = [variant.published.get(key, 0) for variant in pair]
-            if min(scores) > 0:
-                theirs = metric.published_difference(*scores)
+            if all(key in variant.published for variant in pair):
+                theirs = metric.published_difference(*(variant.published[key] for variant in pair))
                 row = {"variant": name, "difference": ours.value, "published": theirs}
                 row["verified"] = not any(key in variant.unverified for variant in pair)
                 row["agrees"] = ours.value * theirs > 0 if ours.value * theirs else None

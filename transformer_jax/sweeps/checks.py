@@ -148,6 +148,8 @@ def _variant_problems(sweep: Sweep, variant: Variant) -> list[str]:
             problems.append(f"published[{key!r}]: no report shows it; there are: {', '.join(PUBLISHED)}")
         elif not _is_number(value):
             problems.append(f"published[{key!r}] = {value!r}: must be a finite number")
+        elif key == "perplexity" and value <= 0:
+            problems.append(f"published[{key!r}] = {value!r}: must be positive")
     if isinstance(variant.unverified, str) or not set(variant.unverified) <= set(variant.published):
         problems.append(f"unverified = {variant.unverified!r}: must be a list of keys of published")
     return problems

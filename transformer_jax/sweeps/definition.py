@@ -17,6 +17,7 @@ from transformer_jax.errors import BadInput
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
+FORMAT = 1  # of sweep.json
 # What may differ between the seeds of a variant (Bouthillier et al. 2021), in the words of reports. The test pairs
 # never do: all runs are compared on the same sentences, and a report's bootstrap adds what other ones would change.
 SOURCES = {
@@ -152,3 +153,8 @@ def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     for path, value in changes.items():
         schema.put(result, path, value)
     return result
+
+
+def fields(kind: type, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The stored form of the fields of a dataclass."""
+    return {field.name: stored[field.name] for field in dataclasses.fields(kind) if field.name in stored}

@@ -30,7 +30,7 @@ from transformer_jax.files.record import read_record
 from transformer_jax.runs.folder import refuse_patterns
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.checks import TUNING_SEEDS
-from transformer_jax.sweeps.definition import Variant
+from transformer_jax.sweeps.definition import FORMAT, Variant
 from transformer_jax.sweeps.run import SweepRun, read_json, seed_folder
 from transformer_jax.sweeps.spec import ResolvedSweep
 
@@ -45,7 +45,7 @@ class SweepFolder:
     def load(self) -> ResolvedSweep:
         """The sweep in this folder."""
         record = read_record(self.definition_file) if self.definition_file.is_file() else {}
-        if record.get("format") != spec.FORMAT:
+        if record.get("format") != FORMAT:
             raise BadInput(
                 f"{self.path}: is not a sweep (it has no sweep.json that this version reads); transformer-jax sweep "
                 "FILE.py makes one in a new or empty directory"

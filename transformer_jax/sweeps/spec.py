@@ -22,11 +22,20 @@ from transformer_jax.errors import BadInput, Failed, did_you_mean
 from transformer_jax.model import size
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.sweeps.checks import validate
-from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, margins, repeated
+from transformer_jax.sweeps.definition import (
+    FORMAT,
+    SOURCES,
+    Sweep,
+    Variant,
+    base_values,
+    changed,
+    fields,
+    margins,
+    repeated,
+)
 from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.update.optimizer import peak_rate
 
-FORMAT = 1
 # Tokens of the sentences that FLOPs are estimated for before the data exists.
 LENGTH = 32
 
@@ -124,11 +133,6 @@ def from_json(record: Mapping[str, Any]) -> ResolvedSweep:
     return dataclasses.replace(resolve(sweep, record["file"], record["scale"]), **settings)
 
 
-def fields(kind: type, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The stored form of the fields of a dataclass."""
-    return {field.name: stored[field.name] for field in dataclasses.fields(kind) if field.name in stored}
-
-
 def load(
     path: str,
     scale: str | None = None,
@@ -208,5 +212,5 @@ def training_flops(config: ExperimentConfig, updates: int | None = None) -> floa
 
     `updates`: the most that the run makes, if that is known better than by `train.steps`.
     """
-    tokens = (updates or config.train.steps) * config.data.tokens_per_batch
+    tokens = (config.train.steps if updates is None else updates) * config.data.tokens_per_batch
     return size.training_flops(config.model, LENGTH, LENGTH).of(tokens, tokens)

@@ -133,6 +133,8 @@ class Worker:
                 return
             tell(f"{len(ready)} runs cannot train together: {reason_of(error)}; they train separately")
             for run in ready:
+                if self.stopping:
+                    raise Stopped from None
                 self._train_and_evaluate([run])
             return
         trained = []
