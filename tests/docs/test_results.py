@@ -135,6 +135,40 @@ def test_updates_and_seconds_of_the_optimizers_are_those_of_their_curves():
     assert len(table) == 4
 
 
+def test_best_rates_and_losses_of_mup_are_those_of_its_curves():
+    module = load_module(str(ROOT / "experiments/mup.py"))
+    lines = curves("mup")
+    losses: dict[str, dict[tuple[str, int], dict[float, float]]] = {"mean": {}}
+    sweep = json.loads((RESULTS / "mup/sweep.json").read_text())
+    for variant in sweep["variants"]:
+        kind, width = variant["group"].split(", d_model=")
+        rate = variant["changes"]["optimizer.learning_rate"]
+        by_seed = {seed: each[-1]["valid_loss"] for (name, seed), each in lines.items() if name == variant["name"]}
+        assert len(by_seed) == 2
+        for seed, loss in (by_seed | {"mean": statistics.mean(by_seed.values())}).items():
+            losses.setdefault(seed, {}).setdefault((kind, int(width)), {})[rate] = loss
+    for seed in losses:  # at the base both are one
+        losses[seed]["muP", module.WIDTHS[0]] = losses[seed]["standard", module.WIDTHS[0]]
+
+    (sentence,) = re.findall(r"At 0.011, .*", (RESULTS / "mup/README.md").read_text())
+    at_rate = [losses["mean"][kind, module.WIDTHS[-1]][0.011] for kind in ("standard", "muP")]
+    assert all(map(shown, at_rate, re.findall(r"\d\.\d\d\b", sentence)))
+
+    table = {row[0]: row[1:] for row in rows("results/mup/README.md", "| ")}
+    for kind in ("standard", "muP"):
+        best = [module.best_rate(losses["mean"][kind, width]) for width in module.WIDTHS]
+        assert not any(at_edge for _, at_edge in best)
+        rates = [rate for rate, _ in best]
+        assert table[f"best rate: {kind}"] == [*(f"{rate:.4f}" for rate in rates), f"{max(rates) / min(rates):.3g}"]
+        of_seeds = [
+            [module.best_rate(losses[seed][kind, width])[0] for seed in losses if seed != "mean"]
+            for width in module.WIDTHS
+        ]
+        assert table[f"range over seeds: {kind}"] == [*(f"{min(each):.4f}–{max(each):.4f}" for each in of_seeds), ""]
+        lowest = [min(losses["mean"][kind, width].values()) for width in module.WIDTHS]
+        assert table[f"lowest validation loss: {kind}"] == [*(f"{loss:.2f}" for loss in lowest), ""]
+
+
 # What each page says that such a sweep would find, of which metric.
 FOUND = {
     "table3": ("BLEU would", "bleu"),
