@@ -7,26 +7,17 @@ import json
 import sys
 from typing import Any
 
-from tests.accelerators.traffic import Traffic, hidden
+from tests.accelerators.traffic import Traffic
 from transformer_jax.commands import configuration
-from transformer_jax.model_config import ModelConfig
 from transformer_jax.planning.compiled import Compiled, compile_for, examine
-from transformer_jax.planning.target import Target, parse_target
+from transformer_jax.planning.target import parse_target
 
 
-def traffic(compiled: Compiled, target: Target, model: ModelConfig) -> dict[str, Any]:
-    """What the text of a program that was compiled for the target says besides what `inspect` reports."""
+def traffic(compiled: Compiled) -> dict[str, Any]:
+    """What the text of a compiled program says besides what `inspect` reports."""
     program = Traffic(str(compiled.program.as_text()))
-    peak, _ = target.flops(model)
-
-    def seconds(accessed: float, flops: float) -> float:
-        return max(accessed / target.chip.bandwidth, flops / peak if peak else 0.0)
-
     return {
         "accessed": sum(program.accesses().values()),
-        "hidden_gradients": hidden(
-            program.sent(seconds), {str(axis): size for axis, size in compiled.mesh.shape.items()}
-        ),
         "copied_in_loops": max((array.size for array in program.copies()), default=0),
         "host_transfers": program.host_transfers(),
     }
@@ -37,7 +28,7 @@ def main(config: str, devices: str, program: str, *options: str) -> None:
     experiment, target = configuration.load(config, changes), parse_target(devices)
     compiled = compile_for(experiment, target, program)
     report = examine(compiled, target, experiment.model)
-    print(json.dumps(report | traffic(compiled, target, experiment.model)))
+    print(json.dumps(report | traffic(compiled)))
 
 
 if __name__ == "__main__":

@@ -1,30 +1,17 @@
-"""What a compiled program reads from and writes to a device's memory, and what it computes while it sends.
+"""What a compiled program reads from and writes to a device's memory, and what it exchanges with the host.
 
 All sizes are bytes on one device. The checks of `make accelerators` hold programs to these figures.
 """
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
-from tests.accelerators.products import product_flops
-from transformer_jax.planning.hlo import Array, Collective, Computation, Instruction, Program
+from transformer_jax.planning.hlo import Array, Computation, Instruction, Program
 
 # They move nothing: names for what is there already, or the end of what was started before.
 FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "optimization-barrier", "after-all", "iota")
 COPIES = {"copy", "reshape", "transpose"}
-# They pass on what they are given, under another name.
-NAMES = ("tuple", "get-tuple-element", "bitcast")
 SLICES = ("slice", "dynamic-slice", "gather", "bitcast")
-HIDING_MS = 0.5  # of work: behind as much a collective counts as hidden
-
-
-class Sent(NamedTuple):
-    """A collective, and the seconds of what is scheduled between its start and its end."""
-
-    collective: Collective
-    seconds: float
 
 
 def in_memory(array: Array) -> int:
@@ -44,16 +31,7 @@ def all_in_memory(instruction: Instruction) -> int:
 
 
 class Traffic(Program):
-    """A program with the bytes that each instruction accesses, and the products that it computes."""
-
-    def flops(self) -> float:
-        """The FLOPs of all matrix products."""
-        return sum(times * self.flops_of(each, computation) for each, times, computation in self.scheduled())
-
-    def flops_of(self, instruction: Instruction, computation: Computation) -> float:
-        """The FLOPs of the matrix products in one instruction, without those of the loops that it runs."""
-        inside = self.inside(instruction)
-        return sum(product_flops(each, computation if each is instruction else inside) for each in inside.values())
+    """A program with the bytes that each instruction accesses."""
 
     def accesses(self) -> dict[str, int]:
         """The bytes that each instruction reads and writes in the device's memory, in all its runs.
@@ -108,48 +86,6 @@ class Traffic(Program):
         callbacks = [count for name, count in self.kernels().items() if "callback" in name]
         return sum(kinds.count(kind) for kind in ("infeed", "outfeed", "send", "recv")) + sum(callbacks)
 
-    def sent(self, seconds: Callable[[float, float], float]) -> list[Sent]:
-        """The collectives with what is scheduled meanwhile; `seconds` is the time for so many bytes and FLOPs."""
-        work = {name: self._work(name, seconds) for name in self.times}
-        found = []
-        for collective in self.collectives():
-            names = list(self.computations[collective.computation])
-            meanwhile = names[names.index(collective.start) + 1 : names.index(self._end(collective))]
-            found.append(Sent(collective, sum(work[collective.computation][name] for name in meanwhile)))
-        return found
-
-    def _end(self, collective: Collective) -> str:
-        """The last step of a collective sent in steps, or the instruction that waits for it."""
-        computation, name = self.computations[collective.computation], collective.start
-        if chain := max(inner.chain for inner in self.inside(computation[name]).values()):
-            steps = [
-                step.name
-                for step in computation.values()
-                if any(inner.chain == chain for inner in self.inside(step).values())
-            ]
-            return steps[-1]
-        for instruction in computation.values():
-            if name in instruction.operands:
-                if instruction.kind.endswith("-done"):
-                    return instruction.name
-                if instruction.kind.endswith("-update") or instruction.kind in NAMES:
-                    name = instruction.name
-        return collective.start
-
-    def _work(self, name: str, seconds: Callable[[float, float], float]) -> dict[str, float]:
-        """Seconds of each instruction of a computation, with those of the loops and calls that it makes.
-
-        A collective is no work: another cannot hide behind it.
-        """
-        computation, work = self.computations[name], {}
-        for each in computation.values():
-            flops = self.flops_of(each, computation)
-            is_work = flops or not any(part.collective for part in self.inside(each).values())
-            own = seconds(self._accessed(each, computation), flops) if is_work else 0.0
-            called = (times * sum(self._work(inner, seconds).values()) for inner, times in self.calls(each))
-            work[each.name] = own + sum(called)
-        return work
-
 
 def _read(inside: Computation, number: int, size: int) -> int:
     """What a fusion reads of an operand of this size: no more than its slices, if it uses nothing else."""
@@ -184,16 +120,3 @@ def _written(inside: Computation, fusion: Instruction) -> int:
         else:
             size += in_memory(array)
     return size
-
-
-def hidden(sent: Sequence[Sent], mesh: Mapping[str, int]) -> float | None:
-    """The share of the gradients' bytes that is sent behind at least `HIDING_MS` of work.
-
-    What is summed over the devices that share the batch is gradients, but for a few numbers.
-    """
-    kinds = ("all-reduce", "reduce-scatter", "all-to-all")
-    gradients = [one for one in sent if one.collective.kind in kinds and "tensor" not in one.collective.axes(mesh)]
-    if not gradients:
-        return None
-    early = [one for one in gradients if one.collective.is_asynchronous and one.seconds >= HIDING_MS / 1000]
-    return sum(one.collective.sent for one in early) / sum(one.collective.sent for one in gradients)

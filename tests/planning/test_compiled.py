@@ -37,6 +37,11 @@ def test_the_figures_of_a_step():
     assert "8 x NVIDIA H100 80GB HBM3, data 4 x fsdp 2 x tensor 1" in text and " over fsdp: " in text
 
 
+def test_a_step_computes_the_products_of_the_formula_and_little_more():
+    made = compile_for(experiment(model__d_model=32, model__d_ff=64), HERE, "train", Shape(128, 8, 8))
+    assert 1.0 <= made.program.cost_analysis()["flops"] / made.flops < 1.2  # without norms, softmax and optimizer
+
+
 @pytest.mark.drill
 def test_the_search_is_compiled_with_the_parameters_divided_as_in_training():
     divided, whole = (
