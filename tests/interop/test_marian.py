@@ -1,7 +1,7 @@
 """Models that Hugging Face wrote give here what they give there: states, logits, translations, scores; and go back.
 
 The stored values come from tests/golden/make_marian_golden.py. What only a machine with torch can tell, that an export
-loads in transformers and in CTranslate2 with equal output, is tests/drills/check_marian_export.py: docs/marian.md has
+loads in transformers and in CTranslate2 with equal output, is benchmarks/check_marian_export.py: docs/marian.md has
 what it found.
 """
 

@@ -7,7 +7,7 @@ and ctranslate2 (2.13.0, 5.23.0, 0.2.3 and 4.8.5 were used) looks at it. docs/ma
     transformer-jax translate --workdir=RUN --json --beam=4 --config.decode.length_penalty=average \\
         --config.decode.alpha=1 --config.decode.renormalize=true in.txt > ours.jsonl
     transformer-jax translate (the same) --beam=1 in.txt > greedy.jsonl
-    python tests/drills/check_marian_export.py folder ours.jsonl greedy.jsonl
+    python benchmarks/check_marian_export.py folder ours.jsonl greedy.jsonl
 """
 
 import json
