@@ -59,6 +59,8 @@ def main() -> int:
     if of_storage and not storage.preload():
         print(f"without {', '.join(of_storage)}: there is no C compiler (cc)")
         names = [name for name in names if name not in of_storage]
+        if not names:
+            return 0
     ready()
     root = chosen.place or Path(tempfile.mkdtemp(prefix="chaos-"))
     tally, begin = Tally(), time.monotonic()

@@ -15,6 +15,8 @@ def test_a_case(case):
     command = [sys.executable, "-m", "tests.chaos", *options]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment())
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr}"
-    assert f"cases: {case.replace('_', ' ')}" in done.stdout or "no C compiler" in done.stdout
+    if "no C compiler" in done.stdout:
+        pytest.skip("there is no C compiler")
+    assert f"cases: {case.replace('_', ' ')}" in done.stdout
     if case == "interrupted_training":
         assert "resumed at last" in done.stdout

@@ -76,6 +76,16 @@ def lines_logged(sweep: Path) -> int:
     return sum(len(metrics(path.parent)) for path in sweep.glob("runs/*/*/metrics.jsonl"))
 
 
+def wait_for_two_runs(launcher, sweep: Path) -> None:
+    """Returns when two runs have logged; fails if the launcher has ended, or after ten minutes."""
+    deadline = time.monotonic() + 600
+    while len(list(sweep.glob("runs/*/*/metrics.jsonl"))) < 2:
+        if launcher.poll() is not None or time.monotonic() > deadline:
+            launcher.kill()
+            pytest.fail(f"two runs have not begun: {launcher.communicate()}")
+        time.sleep(0.1)
+
+
 def killed_after(launcher, sweep: Path, lines: int) -> bool:
     """Kills it when its runs have logged so many lines more; False if it ended before."""
     enough = lines_logged(sweep) + lines
@@ -112,8 +122,7 @@ def test_the_launcher_is_killed_again_and_again(place, straight):
 def test_asked_to_stop_it_has_all_save_and_leaves_nothing_behind(place, straight, number):
     workdir = place / number.name
     launcher = start(place, workdir.name)
-    while len(list(workdir.glob("runs/*/*/metrics.jsonl"))) < 2:
-        time.sleep(0.1)
+    wait_for_two_runs(launcher, workdir)
     assert len(workers(workdir)) == 2
     launcher.send_signal(number)
     _, told = launcher.communicate()
@@ -131,8 +140,7 @@ def test_asked_to_stop_it_has_all_save_and_leaves_nothing_behind(place, straight
 def test_a_worker_that_is_killed_is_a_failed_run_and_no_more(place, straight):
     workdir = place / "worker"
     launcher = start(place, workdir.name, "--seeds=1")
-    while len(list(workdir.glob("runs/*/*/metrics.jsonl"))) < 2:
-        time.sleep(0.1)
+    wait_for_two_runs(launcher, workdir)
     os.kill(workers(workdir)[0], signal.SIGKILL)
     out, err = launcher.communicate()
     assert launcher.returncode == 1 and "the process was killed by SIGKILL; its last lines:" in out

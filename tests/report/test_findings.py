@@ -82,8 +82,8 @@ def test_clusters_of_examples_are_resampled_whole(sweep):
         assert errors[0] != errors[1]
 
 
-def cell(name, quality, heads, norm):
-    return variant(name, quality, levels={"heads": heads, "norm": norm}, slug=name)
+def cell(name, quality, heads, norm, **facts):
+    return variant(name, quality, levels={"heads": heads, "norm": norm}, slug=name, **facts)
 
 
 # Each change helps alone and nothing more together, so that the interaction is negative.
@@ -91,7 +91,7 @@ CELLS = (
     cell("base", 0, "8", "post"),
     cell("h1", 2, "1", "post"),
     cell("pre", 2, "8", "pre"),
-    cell("both", 2, "1", "pre"),
+    cell("both", 2, "1", "pre", parameters=300_000),
 )
 AGAIN = variant("again", same_as="base", slug="again")
 EFFECTS = ["heads=1 against 8", "norm=pre against post", "heads=1 against 8 × norm=pre against post"]
@@ -149,7 +149,7 @@ def test_the_primary_metric_is_first_and_all_others_are_called_secondary(asked):
     assert asked.json["primary"] == "perplexity" and asked.json["facts"]["primary"] == "perplexity on test"
     assert asked.content.tests[0].summary[0].startswith("Primary metric, Perplexity per token")
     assert [*asked.content.tests[0].forests["differences"]] == ["perplexity", "bleu"]
-    assert asked.content.scatter is None or asked.content.scatter.y == "PPL"
+    assert asked.content.scatter.y == "PPL"
     _, second = find(
         dataclasses.replace(asked.content.sweep, tests=["other", "test"])
     )  # primary on the first test set alone
