@@ -27,7 +27,10 @@ def test_items_come_in_order_from_one_other_thread_which_is_only_so_far_ahead():
 
     with Prefetcher(make, start_step=3, depth=3) as items:
         assert list(itertools.islice(items, 4)) == [9, 16, 25, 36]
-        time.sleep(0.1)
+        deadline = time.monotonic() + 60
+        while len(made) < 7 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.1)  # it makes no more
         assert made == [*range(3, 10)]
         assert len(threads) == 1 and threading.current_thread() not in threads
 
