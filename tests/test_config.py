@@ -148,7 +148,6 @@ def test_contradictions_of_the_data_name_both_values(changes, message):
         ({"corpus": "copy"}, "data.valid_size", "a corpus without validation data"),
         ({"source": ["a.tsv"], "test_source": ["b.tsv"]}, "data.test_size", "a corpus without test data"),
         ({"corpus": "scan"}, "data.task.cutoff", "data.corpus = scan and data.task.split = length"),
-        ({"corpus": "copy", "corpus_folder": "x"}, "data.corpus_folder", "data.corpus = cogs or inflection"),
         ({"tokenizer": "words"}, "data.byte_fallback", "a tokenizer that is trained"),
     ],
 )

@@ -1,7 +1,6 @@
 """The configs that come with the package, by name: what a wheel's user has in place of configs/."""
 
 import shutil
-import tomllib
 
 import pytest
 
@@ -20,14 +19,6 @@ def test_every_config_and_experiment_is_a_preset():
     for files, presets in ((CONFIGS, shipped.configs()), (EXPERIMENTS, shipped.experiments())):
         assert list(presets.values()) == files
         assert list(presets) == [file.stem for file in files]
-
-
-def test_a_wheel_takes_them_in():
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
-    assert build["wheel"]["force-include"] == {
-        "configs": "transformer_jax/presets",
-        "experiments": "transformer_jax/presets/experiments",
-    }
 
 
 def test_experiments_are_there_as_a_wheel_has_them(tmp_path, monkeypatch):

@@ -84,12 +84,6 @@ def test_differences_from_base_are_the_papers_column(row):
     assert abs((parameters(row) - parameters("base")) / 1e6 - (MILLIONS[row] - MILLIONS["base"])) < 1.0
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE_3 if row.startswith(("A", "E"))])
-def test_other_heads_are_as_many_parameters_and_learned_positions_two_tables_more(row):
-    """Each head is as much smaller as there are more."""
-    assert parameters(row) - parameters("base") == (2 * 1024 * 512 if row == "E learned positions" else 0)
-
-
 def test_big_fits_the_papers_213_million_at_36_thousand_rows_only():
     assert abs(parameters("big", 36_000) / 1e6 - 213) < 0.5
     assert abs(parameters("big") / 1e6 - 213) > 4

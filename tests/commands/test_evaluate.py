@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import json
-import re
 
 import numpy as np
 import pytest
@@ -12,9 +11,9 @@ from tests.support.bleu import bleu_of_statistics
 from tests.support.places import ROOT
 from transformer_jax import cli
 from transformer_jax.commands import run_page
+from transformer_jax.commands.evaluate import table
 from transformer_jax.errors import Failed
 from transformer_jax.evaluation import measures
-from transformer_jax.experiment import TestSet
 
 PRIME = 13  # sentences of the test set
 
@@ -55,24 +54,14 @@ def test_a_records_sentences_add_up_to_its_scores(record):
     assert sum(sentences["exact_match"]) == record["exact_match"]["right"]
 
 
-def test_exact_match_by_group_with_intervals_over_clusters(folder, model, capsys, monkeypatch, tmp_path):
-    """A prime number of examples, of which three are right; a group of one; an empty text."""
-    sources = [*(folder / "test.source").read_text().splitlines()[:-1], ""]
-    references = ["?", *model.translate(sources[1:3]), *["?"] * 9, ""]
-    groups = [{"kind": "one" if i == 1 else "other", "word": text[:3]} for i, text in enumerate(sources)]
-    given = TestSet("mine", "mine", sources, references, groups, clusters=[labels["word"] for labels in groups])
-    monkeypatch.setattr("transformer_jax.commands.evaluate._test_set", lambda *_: given)
-    evaluate(folder)
-    found = json.loads((folder / "translations/mine.averaged.json").read_text())
-    assert (found["exact_match"]["right"], found["exact_match"]["total"], found["n"]) == (3, PRIME, PRIME)
-    assert found["measures"]["exact_match"] == {
-        "score": 300 / PRIME,
-        "signature": "nrefs:1|case:mixed|space:collapsed|unicode:nfc",
-    }
-    assert found["exact_match"]["resampled"] == "clusters"
-    assert found["exact_match"]["groups"]["kind"]["one"] == {"right": 1, "total": 1, "low": None, "high": None}
-    out = capsys.readouterr().out
-    assert re.search(r"exact_match +23.08 +nrefs:1", out) and re.search(r"kind: other +16.67 % +2 of 12 +\[", out)
+def test_groups_are_printed_with_their_shares_and_intervals(record):
+    one, other = (
+        {"right": 1, "total": 1, "low": None, "high": None},
+        {"right": 2, "total": 12, "low": 0.0, "high": 41.5},
+    )
+    exact = {**record["exact_match"], "groups": {"kind": {"one": one, "other": other}}}
+    lines = [" ".join(line.split()) for line in table({**record, "exact_match": exact}).splitlines()]
+    assert lines[-2:] == ["kind: one 100.00 % 1 of 1", "kind: other 16.67 % 2 of 12 [0.0, 41.5]"]
 
 
 def test_what_was_cut_is_counted_and_told(folder, capsys, tmp_path):

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import os
+import shlex
 import time
 
 import pytest
@@ -13,6 +14,8 @@ from transformer_jax import cli
 from transformer_jax.commands.configuration import split_overrides
 from transformer_jax.commands.sweep import _definition, add_arguments, factors, seeds
 from transformer_jax.errors import EXIT_UNFINISHED
+from transformer_jax.report.report import report_of
+from transformer_jax.report.results import load_sweep
 from transformer_jax.sweeps import plan, spec
 from transformer_jax.sweeps.folder import SweepFolder
 
@@ -74,7 +77,7 @@ def test_status(run, place):
     assert status == EXIT_UNFINISHED
     assert (first["run"], first["state"], first["step"]) == ("base/seed-0", "finished", 12)
     assert (second["state"], second["host"], second["step"]) == ("running", "node7", 5)
-    assert second["seconds_since_step"] == pytest.approx(60, abs=30)
+    assert second["seconds_since_step"] > 59
     for each in folder.runs(definition):
         pretend_finished(each)
     assert run("--workdir=sweep", "--status")[0] == 0
@@ -164,6 +167,8 @@ def test_the_stored_command_defines_the_same_sweep(place, arguments):
     launched(first, "experiment.py", *arguments, "--seeds=3,4", "--only=h*")
     stored = launched(first, *(argument for argument in arguments if argument.startswith("--only")))
     command, *again = stored.to_json()["command"]
+    shown = shlex.split(report_of(load_sweep(first.path)).facts["command"])
+    assert shown == ["transformer-jax", command, *again, f"--workdir={first.path}"]
     launched(second := SweepFolder(place / "second"), *again)
     assert command == "sweep" and json.loads(second.definition_file.read_text()) == json.loads(
         first.definition_file.read_text()

@@ -1,8 +1,6 @@
 """Bad input to prepare: one clear line each, exit status 2, and nothing half-written."""
 
 import resource
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -172,31 +170,3 @@ def test_a_file_size_limit(bench, capfd):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not run.exists()
-
-
-@pytest.fixture
-def mounted(tmp_path):
-    """A function that mounts a small file system, where this user may."""
-    place = tmp_path / "mounted"
-    place.mkdir()
-
-    def mount(options: str) -> Path:
-        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(place)]
-        if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip("mounting needs rights that this user lacks")
-        return place
-
-    yield mount
-    subprocess.run(["umount", str(place)], capture_output=True, check=False)
-
-
-@pytest.mark.parametrize("kilobytes", [4, 64])
-def test_a_full_disk(bench, capfd, mounted, kilobytes):
-    run = mounted(f"size={kilobytes}k") / "run"
-    failed(bench, capfd, 1, run, f"failed: {run / 'data'}: the disk is full; make room or choose another directory")
-    assert list(run.parent.iterdir()) == []
-
-
-def test_a_read_only_place(bench, capfd, mounted):
-    run = mounted("ro") / "run"
-    failed(bench, capfd, 1, run, f"failed: {run}: Read-only file system")

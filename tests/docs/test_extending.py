@@ -10,8 +10,6 @@ import pytest
 
 from tests.support.small_runs import Trainer, batches, experiment, worst_difference
 from transformer_jax.config import OptimizerConfig, TrainConfig
-from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.prepare import differences, recipe_of
 from transformer_jax.errors import BadInput
 from transformer_jax.evaluation import custom_scores, load_metrics
 from transformer_jax.extension import UserCodeError
@@ -79,7 +77,6 @@ def use_metric(address):
 @pytest.mark.parametrize(
     ("use", "text", "word"),
     [
-        (use_loss, "def mine(logits, targets): pass", "too many positional"),
         (use_loss, "def mine(a, b, c, gamma): pass", "'gamma'"),
         (use_loss, "def mine(a, b, c): return jnp.sum(a)", "(loss_sum, weight_sum)"),
         (use_loss, "def mine(a, b, c): return jnp.sum(a ** 2), c.sum()", "whose weight is not 0"),
@@ -118,17 +115,6 @@ def test_a_custom_optimizer_gets_optimizer_kwargs(mine):
     np.testing.assert_allclose(optax.apply_updates(params, changes)["kernel"], 0.8, rtol=1e-6)
     with pytest.raises(BadInput, match="sped"):
         make_optimizer(dataclasses.replace(settings, kwargs={"sped": 2}), lambda count: 0.1)
-
-
-def test_a_corpus_is_identified_by_its_code_and_the_files_it_names(mine, tmp_path):
-    text = tmp_path / "words.txt"
-    text.write_text("one")
-    config = experiment(data__corpus=mine(f"FILES = [{str(text)!r}]\n\ndef mine(split): return [('a', 'b')]"))
-    first = recipe_of(config, open_corpus(config.data).identity())
-    assert differences(first, recipe_of(config, open_corpus(config.data).identity())) == []
-    text.write_text("two")
-    (line,) = differences(first, recipe_of(config, open_corpus(config.data).identity()))
-    assert line.startswith(f"checksum of {text} of the corpus was ")
 
 
 def test_a_metric_may_ask_for_the_sources_and_is_known_by_its_file(mine):

@@ -121,13 +121,6 @@ def test_the_light_install_is_imported_from_where_it_is_and_has_the_model(light)
     assert place.is_relative_to(programs.parent) and not place.is_relative_to(ROOT)
 
 
-def test_the_light_install_asks_for_what_training_needs(light):
-    programs, work = light
-    refused = run(programs / "transformer-jax", "train", "--config=preset:copy", "--workdir=run", cwd=work)
-    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
-    assert "pip install 'transformer_jax[train]'" in refused.stderr
-
-
 def test_a_preset_is_trained_and_used(full):
     programs, work = full
     program = programs / "transformer-jax"

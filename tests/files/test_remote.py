@@ -3,11 +3,10 @@
 import dataclasses
 import os
 import shutil
-import types
 
 import pytest
 
-from tests.support.cloud_storage import bucket, unreliable_proxy
+from tests.support.cloud_storage import bucket
 from tests.support.prepared_data import experiment
 from tests.support.training_runs import metrics, train_here, weights
 from transformer_jax import cli
@@ -146,35 +145,3 @@ def test_a_run_in_a_bucket_is_the_run_on_a_disk(url, machine, tmp_path):
     assert cli.main(["evaluate", *flags, "--config.decode.beam=1", "--config.decode.extra_length=2"]) == 0
     machine("three")
     assert (RunFolder(remote.mirrored(f"{url}/run")).path / "translations").is_dir()
-
-
-def test_files_are_written_and_read_whatever_some_answers_are(url, machine, monkeypatch):
-    monkeypatch.setattr("gcsfs.retry.random", types.SimpleNamespace(random=lambda: -1.0))  # no wait before a second try
-    path = RunFolder(remote.mirrored(f"{url}/files")).path
-    path.mkdir(parents=True)
-    for number in range(8):
-        (path / str(number)).write_text(f"content of {number}")
-    with unreliable_proxy() as proxy:
-        proxy.errors, proxy.late = 10, 10
-        remote.push(path)
-        machine("two")
-        there = RunFolder(remote.mirrored(f"{url}/files")).path
-    assert {file.name: file.read_text() for file in there.iterdir()} == {str(n): f"content of {n}" for n in range(8)}
-    assert proxy.count["errors"] and proxy.count["late"]
-
-
-@pytest.mark.drill
-def test_errors_and_late_answers_of_a_bucket_lose_nothing(url, machine, tmp_path):
-    """500, 503 and 429, of writes also after the server has acted."""
-    often, flags = "train.log_every=6", [f"--workdir={url}/unreliable"]
-    train_here(tmp_path / "disk", often)
-    with unreliable_proxy() as proxy:
-        proxy.errors, proxy.late = 6, 6
-        train_here(tmp_path / "run", often, "train.steps=12", flags=flags)
-        machine("two")
-        assert "resuming from the checkpoint of step 12" in train_here(tmp_path / "run", often, flags=flags)
-    assert proxy.count["errors"] >= 3 and proxy.count["late"] >= 3
-    there = RunFolder(remote.mirrored(f"{url}/unreliable")).path
-    assert metrics(there) == metrics(tmp_path / "disk")
-    ours, theirs = weights(there), weights(tmp_path / "disk")
-    assert all((ours[name] == theirs[name]).all() for name in theirs)

@@ -1,11 +1,9 @@
 """What a report says: its parts, the same numbers in every format, its sentences, and sweeps that are not all done."""
 
 import csv
-import dataclasses
 import fcntl
 import io
 import json
-import shlex
 import shutil
 import socket
 from xml.etree import ElementTree
@@ -26,10 +24,8 @@ from tests.support.finished_sweeps import (
     write,
 )
 from transformer_jax import cli
-from transformer_jax.report.report import report_of
 from transformer_jax.report.results import load_sweep
 from transformer_jax.report.write import latex_table, write_report
-from transformer_jax.sweeps import launch
 
 
 def latex(report, number):
@@ -201,22 +197,6 @@ def test_sweep_without_a_finished_run_has_a_report(sweep):
     assert report.words == "On test, nothing is measured yet."
     assert "6 never started" in report.page
     assert report.json["tests"][0]["bleu_differences"] == {}
-
-
-def test_the_command_of_a_report_defines_the_same_sweep(tmp_path, monkeypatch):
-    """That of COGS, which lacked --config.* and --only and could not run."""
-    launched = []
-    monkeypatch.setattr(launch, "launch", lambda folder, definition, options: launched.append((definition, options)))
-    given = ["sweep", "preset:cogs", "--scale=demo", "--seeds=0,1,2", "--only=[spr]*[len]", "--tune=0.5,1"]
-    given += ["--config.data.corpus_folder=my COGS/data", "--config.train.steps=100", f"--workdir={tmp_path}"]
-    cli.main(given)
-    ((definition, options),) = launched
-    write(tmp_path / "sweep.json", dataclasses.replace(definition, only=tuple(options.only)).to_json())
-    cli.main(shlex.split(report_of(load_sweep(tmp_path)).facts["command"])[1:])
-    _, (again, again_options) = launched
-    assert dataclasses.replace(again, only=None) == dataclasses.replace(definition, only=None)
-    assert again_options.only == options.only == ["[spr]*[len]"]
-    assert again.base.data.corpus_folder == "my COGS/data" and again.base.train.steps == 100
 
 
 # How the runs were made

@@ -194,23 +194,6 @@ def test_what_was_tried_and_what_it_cost(tuned):
     assert "None is chosen for A h=1, A h=4: runs of these have" in Report(tuned).markdown
 
 
-def test_a_factorial_design_may_be_tuned(sweep):
-    """`grid` and `tune` together: effects are those of the tuned runs, beside the rates that were chosen."""
-    definition = json.loads((sweep / "sweep.json").read_text())
-    for each, level in zip(definition["variants"], ("8", "1", "4"), strict=True):
-        each["levels"] = {"heads": level}
-    changed(sweep, tune=[0.5, 1, 2], variants=definition["variants"])
-    chosen = {"base": (1.0, (3.0, 2.0, 2.5)), "A h=1": (2.0, (3.0, 2.9, 2.8)), "A h=4": (1.0, (2.5, 2.25, None))}
-    choose(sweep, chosen)
-    report = Report(sweep)
-    (test,) = report.json["tests"]
-    effects, differences = test["bleu_effects"], test["bleu_differences"]
-    assert effects["heads=1 against 8"] == differences["A h=1"] and effects["heads=4 against 8"] == differences["A h=4"]
-    assert report.json["tuning"]["variants"]["A h=1"]["factor"] == 2 and "untuned" not in report.json["tuning"]
-    assert lines_of(report, "A h=1")["validation loss x 2"] == "2.8000 chosen"
-    assert "Main effects and interactions" in report.markdown and "Chosen: base x 1, A h=1 x 2" in report.markdown
-
-
 def test_a_damaged_record_of_tuning_is_an_error(tuned):
     """Another rate's runs would be reported."""
     write(tuned / "tuned.json", {"base": 3})

@@ -141,23 +141,3 @@ def test_no_record_leads_out_of_its_folder(run, name):
     write_record(record, content)
     with pytest.raises(BadInput, match="is not the name of a file in this folder"):
         of_weights(run)
-
-
-@pytest.mark.parametrize("noted", ["right", "other"])
-def test_data_that_was_prepared_anew_is_noticed(run, monkeypatch, capsys, noted):
-    """Its tokenizer may be another one than the model's."""
-    fingerprint = Prepared.open(run / "data").fingerprint
-    record = {"notes": {"data": fingerprint if noted == "right" else "0"}}
-    config, params = (getattr(read_weights(run / "averaged"), name) for name in ("config", "params"))
-
-    class Saved(SavedWeights):
-        def __init__(self, folder):
-            self.config, self._folder = config, folder
-            self._checkpoints = types.SimpleNamespace(record=lambda step: record, steps=[7])
-
-        def _params(self, step):
-            return params
-
-    monkeypatch.setattr("transformer_jax.translation.load.SavedWeights", Saved)
-    assert read_weights(run).steps == [7]
-    assert ("is not the data that the checkpoint of step 7" in capsys.readouterr().err) == (noted == "other")

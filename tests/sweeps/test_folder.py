@@ -1,7 +1,6 @@
 """A sweep's folder: what it stores, what may change later, and what it refuses."""
 
 import json
-import shutil
 
 import pytest
 
@@ -70,14 +69,6 @@ def test_a_question_that_was_declared_stays(tmp_path):
     folder.merged(defined(FOUR, again, tests=("test", "valid"), **declared))
     with pytest.raises(BadInput, match="main test set: test there, valid here"):
         folder.merged(defined(FOUR, again, tests=("valid", "test"), **declared))
-
-
-def test_a_finished_baseline_of_another_sweep_is_used_once_it_is_copied(tmp_path):
-    first, second = SweepFolder(tmp_path / "first"), SweepFolder(tmp_path / "second")
-    pretend_finished(first.runs(defined())[0])
-    base, four = second.runs(defined(FOUR, name="another"))
-    shutil.copytree(first.path / "runs/base", second.path / "runs/base")
-    assert base.is_finished() and not four.is_finished()
 
 
 def test_an_analysis_may_be_added_but_not_become_another(tmp_path):

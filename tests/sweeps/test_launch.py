@@ -15,7 +15,7 @@ from transformer_jax import cli
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Failed
 from transformer_jax.files.atomic import write_json
 from transformer_jax.processes.signals import StopSignals
-from transformer_jax.sweeps import Variant, grid, launch
+from transformer_jax.sweeps import Variant, launch
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.launch import Launcher, LaunchOptions, grouped, prepare_data, run_jobs
 from transformer_jax.sweeps.status import Progress
@@ -141,17 +141,6 @@ def test_tuning_and_factors_may_be_added_to_a_sweep(folder, tuned):
         assert folder.runs(here.definition, ["base"])[0].is_finished()
 
 
-def test_the_cells_of_a_grid_are_tuned_each_on_its_own(folder, tuned):
-    heads, width = {"2": {}, "4": {"model.num_heads": 4}}, {"32": {}, "64": {"model.d_ff": 64}}
-    cells = grid({"heads": heads, "width": width})
-    losses = {"heads=4-width=64/tuning-2": 0.5, "heads=2-width=64/tuning-1": 0.5}
-    here, made = tuned(losses, definition=defined(variants=cells, tune=(1.0, 2.0)))
-    assert here.run() == 0 and len([run_id for run_id in made if "tuning" in run_id]) == 4 * 2 * 2
-    rates = {run.variant: run.experiment.optimizer.learning_rate for run in folder.runs(folder.load())}
-    assert rates == {cell.name: 6e-3 if cell.name == "heads=4 width=64" else 3e-3 for cell in cells}
-    assert folder.load().variant("heads=4 width=64").levels == {"heads": "4", "width": "64"}
-
-
 def test_seeds_that_are_added_after_a_report_are_warned_of(folder, capsys):
     folder.save(defined(seeds=2))
     write_json(folder.path / "looks.json", {"looks": [{"seeds": [0, 1], "when": "now"}]})
@@ -183,17 +172,6 @@ def test_a_variant_whose_rates_all_diverged_has_none(folder, tuned):
             here.run()
         assert {"h-=-4/tuning-1" in made, "base/seed-1" in made} == {made_at_all}
     assert not (folder.path / "runs/h-=-4/seed-0").exists() and list(folder.tuned()) == ["base"]
-
-
-def test_a_variant_without_a_rate_is_no_success(folder, tuned):
-    """Every rate diverged with one of the two seeds, so that none can be chosen."""
-    here, made = tuned(
-        {f"h-=-4/tuning-{factor}": "diverged" for factor in (1, 2)}
-        | {"h-=-4/tuning-1-again": 1.0, "h-=-4/tuning-2-again": 1.0}
-    )
-    with pytest.raises(Failed, match="2 runs diverged"):
-        here.run()
-    assert "h-=-4/seed-0" not in made and "base/seed-0" in made
 
 
 def test_nothing_is_compared_where_no_rate_is_known(tuned):

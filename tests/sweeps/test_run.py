@@ -14,6 +14,8 @@ def test_a_result_counts_only_for_the_config_and_the_tests_it_was_made_with(tmp_
     (base, four) = folder.runs(definition)
     pretend_finished(base)
     assert base.result() is not None and four.result() is None
+    of_another_sweep, _ = folder.runs(defined(FOUR, name="another"))
+    assert of_another_sweep.is_finished()
     retrained, _ = folder.runs(defined(FOUR, overrides=[("model.dropout", "0.3")]))
     assert retrained.path == base.path and retrained.result() is None
     measured_more, _ = folder.runs(defined(FOUR, tests=("test", "valid")))

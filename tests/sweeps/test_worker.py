@@ -14,14 +14,13 @@ from tests.support.sweep_runs import FOUR, defined, pretend_finished
 from tests.sweeps.conftest import work
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput, Diverged, Failed
-from transformer_jax.extension import UserCodeError
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.processes.hardware import cores
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.sweeps import worker
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import read_json
-from transformer_jax.sweeps.worker import Stopped, Worker, reason_of
+from transformer_jax.sweeps.worker import Stopped, Worker
 from transformer_jax.training.train import Ending
 
 
@@ -60,18 +59,6 @@ def test_a_finished_run_is_not_repeated_unless_its_records_were_replaced(worked,
     with one_device():
         assert work(folder, definition, "base/seed-0") == 0
     assert run.attempt()["tries"] == 2 and record.is_file() and result_of(folder)["tests"] == before["tests"]
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (Failed("the disk is full"), "the disk is full"),
-        (KeyError("k"), "KeyError: 'k'"),
-        (UserCodeError("mine.py", ValueError("v")), "mine.py raised ValueError: v"),
-    ],
-)
-def test_the_reason_of_a_failure(error, reason):
-    assert reason in reason_of(error)
 
 
 @pytest.mark.parametrize(("error", "state"), [(Failed("no room"), "failed"), (Diverged("at step 3"), "diverged")])

@@ -165,17 +165,6 @@ def test_too_many_steps_without_a_finite_gradient_end_a_run(tmp_path):
     assert not recorder.checkpoints.saved
 
 
-def test_a_run_that_diverges_harms_no_other(tmp_path):
-    """It is still saved, with the reason, so that all have the same steps."""
-    healthy, diverged = run(
-        tmp_path, [10] * 30, [(), tuple(range(4, 30))], max_bad_steps=5, checkpoint_every=15, keep_best=0
-    )
-    assert not healthy.ending.diverged and diverged.ending.diverged
-    assert [step for step, _ in diverged.checkpoints.saved] == [15, 30]
-    assert all("5 steps in a row" in notes["diverged"] for _, notes in diverged.checkpoints.saved)
-    assert all(not notes["diverged"] for _, notes in healthy.checkpoints.saved)
-
-
 def test_a_checkpoint_is_saved_before_the_validation_of_its_step(tmp_path):
     """Whatever happens during a validation, the last steps are not lost."""
 

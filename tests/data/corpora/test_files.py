@@ -6,17 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.corpora import PAIRS, read
 from tests.support.prepared_data import decoded
 from transformer_jax.config import DataConfig, TaskConfig, from_config_dict
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput
-
-PAIRS = [(f"sentence {i} one\u2028two  {'x' * (i % 7)}", f"Satz {i} é ") for i in range(101)]
-
-
-def read(config: DataConfig, split: str = "train", size: int = 17) -> list[tuple[str, str]]:
-    return [pair for chunk in open_corpus(config).chunks(split, size) for pair in chunk.pairs]
 
 
 def written(path: Path, lines: list[str], end: str = "\n") -> str:
