@@ -57,7 +57,7 @@ accelerators: $(if $(TPU),,$(VENV)-tpu/ready) $(if $(CUDA),,$(VENV)-cuda/ready)
 
 # mkdocstrings needs ruff on the path to format long signatures.
 docs: $(VENV)/docs
-	PATH="$(abspath $(BIN)):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	PATH="$(abspath $(BIN)):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "To read it: $(BIN)/python -m http.server --directory site, then open http://localhost:8000"
 
 lint: $(VENV)/ready

@@ -90,7 +90,7 @@ Computation = Mapping[str, Instruction]  # by name, in the order of the schedule
 
 
 class Collective(NamedTuple):
-    """A collective: its results on each device, the devices of one group, how often it runs, and where it starts."""
+    """A collective: its results on each device, the devices of one group, and how often it runs."""
 
     kind: str
     arrays: tuple[Array, ...]
@@ -98,8 +98,6 @@ class Collective(NamedTuple):
     times: int
     is_asynchronous: bool
     in_loop: bool = False
-    computation: str = ""
-    start: str = ""  # an instruction of the computation; it may wrap the collective
 
     def axes(self, mesh: Mapping[str, int]) -> tuple[str, ...]:
         """The axes of a mesh of these sizes that the group extends over."""
@@ -210,8 +208,8 @@ class Program:
                     ends = (each for each in computation.values() if each.kind.endswith("-done"))
                     end = next((end for end in ends if one.kind.endswith("-start") and one.name in end.operands), one)
                     is_asynchronous = bool(one.chain) or start.kind.endswith("-start")
-                    place = name in self.repeated, name, start.name
-                    found.append(Collective(one.collective, end.arrays, group, times, is_asynchronous, *place))
+                    in_loop = name in self.repeated
+                    found.append(Collective(one.collective, end.arrays, group, times, is_asynchronous, in_loop))
         return found
 
 
