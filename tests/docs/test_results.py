@@ -6,6 +6,7 @@ import math
 import re
 import statistics
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from tests.support.places import ROOT
 from transformer_jax.extension import load_module
 
 RESULTS = ROOT / "docs/results"
-PAGES = sorted(path.parent for path in RESULTS.glob("*/report.json"))
+ARCHIVES = sorted(path.parent for path in RESULTS.glob("**/report.json"))
+# Beside the archive, or in the folder above where a page has several.
+PAGES = sorted({folder if (folder / "README.md").exists() else folder.parent for folder in ARCHIVES})
 NUMBER = r"[+−]?\d[\d,]*(?:\.\d+)?"
 SPREAD = re.compile(rf"({NUMBER}) ± ({NUMBER})")
 INTERVAL = re.compile(rf"({NUMBER})( %)? \[({NUMBER}), ({NUMBER})\]")
@@ -23,6 +26,10 @@ INTERVAL = re.compile(rf"({NUMBER})( %)? \[({NUMBER}), ({NUMBER})\]")
 def archived(page: str) -> str:
     """The page without what others have published."""
     return "\n".join(line for line in page.splitlines() if "published" not in line.lower())
+
+
+def reports(page: Path) -> list[dict[str, Any]]:
+    return [json.loads((folder / "report.json").read_text()) for folder in ARCHIVES if page in (folder, folder.parent)]
 
 
 def inside(value: Any) -> Iterator[Any]:
@@ -71,15 +78,16 @@ def correlation_interval(correlation: float, n: int) -> list[float]:
 
 @pytest.mark.parametrize("folder", PAGES, ids=[page.name for page in PAGES])
 def test_scores_and_differences_are_those_of_the_report(folder):
-    report, text = json.loads((folder / "report.json").read_text()), archived((folder / "README.md").read_text())
-    spreads = [(statistics.mean(values), statistics.stdev(values)) for values in scores(report)]
+    text = archived((folder / "README.md").read_text())
+    of_seeds = [values for report in reports(folder) for values in scores(report)]
+    spreads = [(statistics.mean(values), statistics.stdev(values)) for values in of_seeds if len(values) > 1]
     wrong = [
         f"{mean} ± {deviation}"
         for mean, deviation in SPREAD.findall(text)
         if not any(shown(m, mean) and shown(s, deviation) for m, s in spreads)
     ]
     for value, is_percent, low, high in INTERVAL.findall(text):
-        known = differences(report)
+        known = [found for report in reports(folder) for found in differences(report)]
         if is_percent:
             known = [tuple(100 * math.expm1(number) for number in numbers) for numbers in known]
         if not any(all(map(shown, numbers, (value, low, high))) for numbers in known):
@@ -87,7 +95,7 @@ def test_scores_and_differences_are_those_of_the_report(folder):
     assert not wrong
 
 
-@pytest.mark.parametrize("folder", PAGES, ids=[page.name for page in PAGES])
+@pytest.mark.parametrize("folder", ARCHIVES, ids=[folder.name for folder in ARCHIVES])
 def test_runs_csv_has_the_scores_of_the_report(folder):
     report, found = json.loads((folder / "report.json").read_text()), {}
     with open(folder / "runs.csv", newline="") as file:
@@ -167,6 +175,21 @@ def test_best_rates_and_losses_of_mup_are_those_of_its_curves():
         assert table[f"range over seeds: {kind}"] == [*(f"{min(each):.4f}–{max(each):.4f}" for each in of_seeds), ""]
         lowest = [min(losses["mean"][kind, width].values()) for width in module.WIDTHS]
         assert table[f"lowest validation loss: {kind}"] == [*(f"{loss:.2f}" for loss in lowest), ""]
+
+
+def test_the_table_of_inflection_has_the_counts_of_its_reports():
+    lines = rows("results/inflection/README.md", "| Korean")
+    found = []
+    for size in ("large", "small"):
+        (test,) = json.loads((RESULTS / "inflection" / size / "report.json").read_text())["exact_match"]
+        for variant, (right,) in test["right"].items():
+            (groups,) = test["groups"][variant]
+            counts = [
+                [right, test["total"]],
+                *(groups[x][y] for x in ("lemma", "features") for y in ("seen", "unseen")),
+            ]
+            found.append([f"Korean, {size}: {variant}", *(f"{100 * right / total:.1f}" for right, total in counts)])
+    assert lines == found
 
 
 # What each page says that such a sweep would find, of which metric.
