@@ -133,6 +133,15 @@ def test_a_folder_that_fails_to_be_written_leaves_nothing(tmp_path):
     assert not list((tmp_path / "model").iterdir())
 
 
+def test_a_folder_takes_the_place_of_an_old_one_that_cannot_be_removed(tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/old").touch()
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # as on a disk where removing fails
+    with new_folder(tmp_path / "model", replace=True) as unfinished:
+        (unfinished / "new").touch()
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["new"]
+
+
 @pytest.mark.parametrize("name", ["../../secret", 7])
 def test_no_record_leads_out_of_its_folder(run, name):
     record = run / "averaged/weights.json"
