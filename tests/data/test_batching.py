@@ -144,7 +144,7 @@ def test_the_rows_of_all_processes_are_the_batch_of_one(kind, pair_lengths, proc
     shared = make(kind, pairs, tokens_per_batch=budget, row_multiple=devices)
     for step in range(whole.steps_per_epoch):
         expected = whole.batch(step)
-        parts = [shared.batch(step, index, process_count) for index in range(process_count)]
+        parts = [shared.batch(step, (index,), process_count) for index in range(process_count)]
         assert len({part.source.shape for part in parts}) == 1
         together = joined(parts)
         rows = len(expected.source)
@@ -254,7 +254,7 @@ def test_evaluation_meets_every_sentence_once_and_knows_its_place(count, budget,
     batches = EvaluationBatches(pairs, tokens_per_batch=budget, row_multiple=devices)
     results: dict[int, tuple] = {}
     for number, whole in enumerate(batches):
-        parts = [batches.batch(number, index, process_count) for index in range(process_count)]
+        parts = [batches.batch(number, (index,), process_count) for index in range(process_count)]
         batch = joined(parts)
         assert_equal(Batch(*(side[: len(whole.source)] if side is not None else None for side in batch)), whole)
         assert len(batch.source) % devices == 0

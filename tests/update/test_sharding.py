@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import operator
 from collections import Counter
 
 import jax
@@ -25,7 +26,9 @@ from tests.support.small_runs import (
     worst_difference,
 )
 from transformer_jax import Transformer
-from transformer_jax.config import MeshConfig, PartsConfig
+from transformer_jax.config import DataConfig, MeshConfig, PartsConfig
+from transformer_jax.data.batching import training_batches
+from transformer_jax.data.prepared import TokenPairs
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.model.layers import FeedForward
 from transformer_jax.model.positions import ENCODINGS
@@ -177,6 +180,28 @@ def test_every_mesh_on_a_torus_of_tpus(sizes):
     data, fsdp, tensor = sizes
     mesh = sharding.make_mesh(MeshConfig(data=data, fsdp=fsdp, tensor=tensor), chips)
     assert mesh.devices.shape == sizes and set(mesh.devices.flat) == set(chips)
+
+
+@pytest.mark.parametrize("batching", ["buckets", "packing"])
+@pytest.mark.parametrize("sizes", [{}, {"fsdp": 2, "tensor": 2}, {"tensor": 4}])
+def test_each_host_of_a_torus_loads_the_rows_of_its_chips(sizes, batching, monkeypatch):
+    """Each of four hosts has 2 x 2 neighbours of 4 x 4 chips. Their shards need not follow each other."""
+    chips = [
+        DescribedTPU(4 * y + x, (x, y, 0), device_kind="TPU v5 lite", process_index=y // 2 * 2 + x // 2)
+        for y, x in itertools.product(range(4), repeat=2)
+    ]
+    mesh, offsets = sharding.make_mesh(MeshConfig(**sizes), chips), np.arange(0, 1001, 5)
+    pairs = TokenPairs(np.arange(4, 1004), offsets, np.arange(1004, 2004), offsets)
+    data = DataConfig(batching=batching, tokens_per_batch=400, max_length=20)
+    made = training_batches(data, pairs, sharding.batch_shards(mesh))
+    for number, host in itertools.product(range(made.steps_per_epoch), range(4)):
+        monkeypatch.setattr(jax, "process_index", lambda host=host: host)
+        whole, loaded = made.batch(number), made.batch(number, *sharding.batch_share(mesh))
+        rows = np.arange(len(whole.source))
+        rows_of = sharding.batch_sharding(mesh).devices_indices_map(rows.shape)
+        # JAX takes the rows that a process has loaded for those of its devices, in ascending order.
+        here = np.unique([rows[rows_of[chip]] for chip in chips if chip.process_index == host])
+        jax.tree.map(np.testing.assert_array_equal, loaded, jax.tree.map(operator.itemgetter(here), whole))
 
 
 # What the compiled step sends, and no more: read from its HLO; nothing is run.

@@ -9,7 +9,7 @@ import functools
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -83,20 +83,20 @@ class _Batches:
         self._target_lengths = pairs.target_lengths + 1
         self.shapes: tuple[Shape, ...] = ()
 
-    def _cut(self, plan: Plan, number: int, share: int, shares: int) -> tuple[Batch, np.ndarray]:
-        """This process's rows of a batch of the plan, and the pairs in them.
+    def _cut(self, plan: Plan, number: int, shards: Sequence[int], of: int) -> tuple[Batch, np.ndarray]:
+        """The rows of these shards (ascending numbers) of a batch of the plan, and the pairs in them.
 
-        Empty rows follow the real ones until the rows divide among devices, microbatches and processes, so real rows
+        Empty rows follow the real ones until the rows divide among devices, microbatches and shards, so real rows
         never move.
         """
         first, end, shape_number = plan.batches[number].tolist()
         shape = self.shapes[shape_number]
-        rows = _rounded_up(shape.rows, math.lcm(self._row_multiple, shares)) // shares
-        begin = min(first + share * rows, end)
-        starts = plan.row_starts[begin : min(begin + rows, end) + 1]
-        members = plan.members[starts[0] : starts[-1]]
-        batch = assemble(self._pairs, members, np.diff(starts), shape._replace(rows=rows), packed=self._packed)
-        return batch, members
+        rows = _rounded_up(shape.rows, math.lcm(self._row_multiple, of)) // of
+        begins = [min(first + shard * rows, end) for shard in shards]
+        starts = [plan.row_starts[begin : min(begin + rows, end) + 1] for begin in begins]
+        members = np.concatenate([plan.members[each[0] : each[-1]] for each in starts])
+        sizes, shape = np.concatenate([np.diff(each) for each in starts]), shape._replace(rows=rows * len(shards))
+        return assemble(self._pairs, members, sizes, shape, packed=self._packed), members
 
 
 class TrainingBatches(_Batches, ABC):
@@ -141,10 +141,10 @@ class TrainingBatches(_Batches, ABC):
     def _plan(self, rng: np.random.Philox) -> Plan:
         """The pairs dealt for one epoch."""
 
-    def batch(self, step: int, share: int = 0, shares: int = 1) -> Batch:
-        """This process's rows of a step's batch; the rows of all shares, in order, are the whole batch."""
+    def batch(self, step: int, shards: Sequence[int] = (0,), of: int = 1) -> Batch:
+        """The rows of these shards (ascending numbers) of a step's batch; the rows of all shards are the batch."""
         epoch, number = divmod(step, self.steps_per_epoch)
-        return self._cut(self._plan_of(epoch), number, share, shares)[0]
+        return self._cut(self._plan_of(epoch), number, shards, of)[0]
 
     def first_of_each_shape(self, first: int, last: int) -> list[int]:
         """The step from `first` on, before `last`, at which each shape comes first; in order."""
@@ -283,8 +283,8 @@ class EvaluationBatches(_Batches):
         """The number of the first batch of each shape."""
         return np.unique(self._plan.batches[:, 2], return_index=True)[1].tolist()
 
-    def batch(self, number: int, share: int = 0, shares: int = 1) -> Batch:
-        batch, members = self._cut(self._plan, number, share, shares)
+    def batch(self, number: int, shards: Sequence[int] = (0,), of: int = 1) -> Batch:
+        batch, members = self._cut(self._plan, number, shards, of)
         pair_index = np.full(len(batch.source), -1, np.int32)
         pair_index[: len(members)] = members
         return batch._replace(pair_index=pair_index)

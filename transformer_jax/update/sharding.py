@@ -62,23 +62,25 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(BATCH_AXES))
 
 
-def batch_share(mesh: Mesh) -> tuple[int, int]:
-    """(share, count): which of how many equal shares of a batch the devices of this process have.
+def batch_share(mesh: Mesh) -> tuple[tuple[int, ...], int]:
+    """(shards, of): the ascending numbers of the shards of a batch that this process's devices have, of how many.
 
-    Processes whose devices share each matrix product have the same share.
+    They need not follow each other: the devices of a TPU host are neighbours in the torus, not in the mesh. Processes
+    whose devices share each matrix product have the same shards.
     """
     shard_of = batch_sharding(mesh).devices_indices_map((batch_shards(mesh),))
     by_process: dict[int, set[int]] = {}
     for device in mesh.devices.flat:
         by_process.setdefault(device.process_index, set()).add(shard_of[device][0].start or 0)
-    shares = sorted({tuple(sorted(shards)) for shards in by_process.values()})
+    share_of = {process: tuple(sorted(shards)) for process, shards in by_process.items()}
+    shares = sorted(set(share_of.values()))
     if len({len(share) for share in shares}) > 1 or sum(map(len, shares)) != batch_shards(mesh):
         raise ConfigError([f"mesh: the devices of each process must have equally many shards of a batch, not {shares}"])
-    return shares.index(tuple(sorted(by_process[jax.process_index()]))), len(shares)
+    return share_of[jax.process_index()], batch_shards(mesh)
 
 
 def place_batch(batch: Any, mesh: Mesh) -> Any:
-    """This process's share of a batch, numpy rows, as arrays divided among all devices."""
+    """This process's rows of a batch, numpy arrays in the order of its shards, as arrays divided among all devices."""
     sharding = batch_sharding(mesh)
     return jax.tree.map(lambda rows: jax.make_array_from_process_local_data(sharding, rows), batch)
 
