@@ -1,8 +1,8 @@
 """Drill: how often sweeps without any true difference find one, what intervals contain, and what is found: simulated.
 
 Run by hand, `pytest tests/drills/test_false_alarms.py -m "" -n 0 -s -k whichever` prints the rows of the first table in
-docs/statistics.md, `-k beside` the figures of the second, `-k effects`, `-k until` and `-k equivalent` those of its
-text.
+docs/statistics.md, `-k beside` the figures of the second, `-k different`, `-k effects`, `-k until` and `-k equivalent`
+those of its text.
 """
 
 import functools
@@ -171,7 +171,7 @@ def rates(seeds, variants, weights_PG, share, method=ours):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
-@pytest.mark.parametrize("variants", [2, 3, 8, 20])
+@pytest.mark.parametrize("variants", [2, 3, 6, 8, 20])
 @pytest.mark.parametrize("seeds", [2, 3, 5, 8])
 def test_false_alarms_whichever_scatters_more(seeds, variants, share):
     """The promised 5 %, whichever groups' seeds scatter 3 or 10 times as much as the others'."""
@@ -180,6 +180,21 @@ def test_false_alarms_whichever_scatters_more(seeds, variants, share):
     worst = max(rate for (_, ratio), rate in found.items() if ratio == 10)
     print(f"\n| {seeds} | {variants} | {share} | {' | '.join(row)} | {100 * worst:.1f} |")
     assert max(found.values()) <= 0.05 + sure(SWEEPS)
+
+
+UNEQUAL = [(2, 8, 8), (8, 2, 2), (8, 2, 2, 2), (8, 2, 2, 8), (2, 5, 5, 5), (8, 3, 3, 3), (3, 8, 8, 3), (3, 3, 3, 8)]
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("sizes", UNEQUAL, ids=str)
+def test_false_alarms_with_different_numbers_of_seeds(sizes, ratio):
+    """Whichever variants scatter more. If two with two seeds do, ten times as much, there are up to 10 %."""
+    dice, variants, worst = np.random.default_rng(sizes), len(sizes), 0.0
+    for mask in itertools.product((False, True), repeat=variants):
+        scores, groups = simulated_scores(dice, SWEEPS, sizes, 0.0, np.where(mask, ratio, 1.0))
+        worst = max(worst, ours(scores, groups, differences(variants)).alarms)
+    print(f"\n{sizes}, x {ratio:g}: {100 * worst:.1f} %")
+    assert worst <= (0.11 if ratio == 10 and 2 in sizes else 0.05 + sure(SWEEPS))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
@@ -211,7 +226,7 @@ def of_design(*levels):
     cells = itertools.product(*(range(count) for count in levels))
     facts = [variant(str(cell), levels={str(at): str(level) for at, level in enumerate(cell)}) for cell in cells]
     definition = {"seeds": [], "tests": [], "baseline": "base", "variants": facts}
-    variants = [_variant(Path(), each, definition, []) for each in facts]
+    variants = [_variant(Path(), each, definition, {}, []) for each in facts]
     return np.array([[weights.get(v.name, 0) for v in variants] for weights in effects(variants, "").values()])
 
 

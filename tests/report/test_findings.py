@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from tests.support.finished_sweeps import Report, changed, edit, make_sweep, record_file, variant
+from tests.support.finished_sweeps import VARIANTS, Report, changed, edit, make_run, make_sweep, record_file, variant
 from transformer_jax import cli
 from transformer_jax.report.findings import effects, find
 from transformer_jax.report.results import load_sweep
@@ -196,14 +196,15 @@ def test_runs_have_their_levels_and_updates(asked):
     assert (row["level_heads"], row["level_norm"], row["updates"]) == ("8", "pre", "1000")
 
 
-@pytest.mark.parametrize(("missing", "effect", "change"), [("both", EFFECTS[0], "h1"), ("h1", EFFECTS[1], "pre")])
-def test_an_effect_is_averaged_over_the_combinations_that_were_measured(asked, tmp_path, missing, effect, change):
-    """Without the cell of both changes, or of one, an effect is that of one change, and there is no interaction."""
+def test_effects_of_a_design_that_lacks_a_cell_are_not_compared(asked, tmp_path):
+    """They would be other effects: of one change instead of an average, or against another level."""
     path = shutil.copytree(asked.content.sweep.path, tmp_path / "sweep", symlinks=True)
-    shutil.rmtree(path / "runs" / missing)
-    test = Report(path).json["tests"][0]
-    assert list(test["bleu_effects"]) == EFFECTS[:2] and "bleu_contrasts" not in test
-    assert test["bleu_effects"][effect]["value"] == pytest.approx(test["bleu_differences"][change]["value"])
+    shutil.rmtree(path / "runs" / "base")
+    report = Report(path)
+    (test,) = report.json["tests"]
+    assert not {"bleu_effects", "bleu_controls"} & {*test}
+    assert {name: test["not_compared"][name] for name in EFFECTS} == dict.fromkeys(EFFECTS, "needs base")
+    assert "needs base" in report.markdown and [*test["bleu_contrasts"]] == [*asked.json["tests"][0]["bleu_contrasts"]]
 
 
 @pytest.mark.parametrize(("best_is", "better"), [("highest", "better"), ("lowest", "worse")])
@@ -229,11 +230,15 @@ def test_a_custom_metric_may_be_primary(sweep, best_is, better):
     }
 
 
-def test_seeds_that_were_added_after_a_report_are_named(sweep):
-    assert "were added after" not in Report(sweep).markdown
-    assert [look["seeds"] for look in json.loads((sweep / "looks.json").read_text())["looks"]] == [[0, 1]]
+def test_seeds_that_were_finished_after_a_report_are_named(sweep):
+    """Whether they were planned before it or not."""
+    changed(sweep, seeds=[0, 1, 2])
+    assert "were finished after" not in Report(sweep).markdown
+    (look,) = json.loads((sweep / "looks.json").read_text())["looks"]
+    assert (look["seeds"], look["compared"]) == ([0, 1, 2], [0, 1])
     write_report(sweep)  # of the same seeds: no other look
-    changed(sweep, seeds=[0, 1, 2, 3])
+    for each in VARIANTS[:3]:
+        make_run(sweep, each, 2)
     report = Report(sweep)
-    assert "Seeds 2, 3 were added after a report of seeds 0, 1." in report.markdown and "7.0 %" in report.markdown
-    assert report.json["looks"] == [[0, 1]] and load_sweep(sweep).looks == [[0, 1], [0, 1, 2, 3]]
+    assert "Seeds 2 were finished after a report of seeds 0, 1." in report.markdown and "7.0 %" in report.markdown
+    assert report.json["looks"] == [[0, 1]] and load_sweep(sweep).looks == [[0, 1], [0, 1, 2]]

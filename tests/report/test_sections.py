@@ -216,6 +216,8 @@ def test_tables_are_averaged_and_plots_are_of_the_first_seed(sweep):
     rows = [[row.name, *(cell.text for _, cell in cells)] for row, cells in analysis.tables[0].lines]
     assert rows == [["base", "1", "head", "0.5"], ["base", "2", "head", "3 (1 of 2 seeds)"]]
     assert analysis.plots["base"][0].series[0].y == [1.0, 5.0]
+    (kept,) = report.json["analyses"]
+    assert kept["tables"][0] == {"title": "T", "columns": ["variant", "l", "h", "e"], "rows": rows}
     assert "| base | 1 | head | 0.5 |" in report.markdown and ">Analyses</h2>" in report.page
     assert "#### T" in report.markdown and "#### each head" not in report.markdown  # which is on the page only
     assert "each head: a table of 101 rows" in report.markdown and "<h4>each head</h4>" in report.page

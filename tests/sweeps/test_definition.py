@@ -48,7 +48,7 @@ def test_a_control_repeats_a_variant_with_seeds_of_its_own(tmp_path):
     for resolved in (definition, folder.load()):
         assert resolved.experiments["again"] == resolved.experiments["h = 4"]
         assert resolved.variant("again").baseline == "h = 4"
-        runs = folder.runs(resolved) + folder.tuning_runs(resolved)
+        runs = folder.runs(resolved)
         seeds = {(run.experiment.seed, run.experiment.data.order_seed, run.variant == "again") for run in runs}
         assert len({seed for seed, *_ in seeds}) == 2 * len({run.seed for run in runs})
     assert [run.run_id for run in folder.runs(definition, ["again"])] == ["again/seed-0", "again/seed-1"]

@@ -141,6 +141,17 @@ def test_tuning_and_factors_may_be_added_to_a_sweep(folder, tuned):
         assert folder.runs(here.definition, ["base"])[0].is_finished()
 
 
+def test_a_control_trains_at_the_rate_of_the_variant_that_it_repeats(folder, tuned):
+    definition = defined(Variant("again", same_as="base"), tune=(1.0, 2.0))
+    here, made = tuned({"base/tuning-2": 0.5, "base/tuning-2-again": 0.5}, definition=definition)
+    here.variants = ["again"]
+    assert here.run() == 0
+    tries = [f"base/tuning-{factor}{again}" for again in ("", "-again") for factor in (1, 2)]
+    assert made == [*tries, "again/rate-2-seed-0"]
+    base, again = (run.experiment.optimizer for run in folder.runs(definition))
+    assert base.learning_rate == again.learning_rate
+
+
 def test_seeds_that_are_added_after_a_report_are_warned_of(folder, capsys):
     folder.save(defined(seeds=2))
     write_json(folder.path / "looks.json", {"looks": [{"seeds": [0, 1], "when": "now"}]})

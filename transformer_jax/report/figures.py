@@ -110,11 +110,11 @@ def figure_of(plot: Plot) -> Figure:
 # What is plotted
 
 
-def forests(findings: TestFindings) -> dict[str, dict[str, Forest]]:
+def forests(findings: TestFindings, planned_seeds: int) -> dict[str, dict[str, Forest]]:
     """A plot for each metric by which anything is compared, by the key of the family and of the metric."""
     return {
         family.key: {
-            key: _forest(compared, family, findings.unit)
+            key: _forest(compared, family, findings.unit, planned_seeds)
             for key, compared in findings.by_metric.items()
             if compared.families.get(family.key)
         }
@@ -122,7 +122,7 @@ def forests(findings: TestFindings) -> dict[str, dict[str, Forest]]:
     }
 
 
-def _forest(compared: Compared, family: Family, unit: str) -> Forest:
+def _forest(compared: Compared, family: Family, unit: str, planned_seeds: int) -> Forest:
     metric, differences, seeds, margin = compared.metric, {}, {}, None
     x, scores = metric.points, {name: np.array(values) for name, values in compared.scores.items()}
     if metric is PERPLEXITY:
@@ -133,7 +133,7 @@ def _forest(compared: Compared, family: Family, unit: str) -> Forest:
         weights, dots = family.contrasts[name], np.zeros(0)
         if family.key == DIFFERENCES:
             dots = scores[name] - scores[name].mean() + found.value
-        elif len({len(scores[variant]) for variant in weights}) == 1:
+        elif all(len(scores[variant]) == planned_seeds for variant in weights):
             dots = np.sum([weight * scores[variant] for variant, weight in weights.items()], axis=0)
         seeds[name] = [metric.shown(dot) for dot in dots]
     if compared.margin is not None:

@@ -130,27 +130,35 @@ class TestFindings(NamedTuple):
 # What is compared
 
 
-def families_of(sweep: SweepResult, measured: Collection[str]) -> list[Family]:
-    """The differences from the baseline, and other families that have any contrast of variants that are `measured`."""
-    variants = [variant for variant in sweep.variants if variant.name in measured]
-    compared = [variant for variant in variants if variant.baseline in measured and not variant.same_as]
-    differences = {variant.name: {variant.name: 1.0, variant.baseline: -1.0} for variant in compared}
-    controls = {v.name: {v.name: 1.0, v.same_as: -1.0} for v in variants if v.same_as in measured}
-    declared = {name: weights for name, weights in sweep.contrasts.items() if set(weights) <= set(measured)}
-    others = [
-        Family("effects", "Main effects and interactions", EFFECTS, effects(variants, sweep.baseline)),
+def families_of(sweep: SweepResult) -> list[Family]:
+    """The differences from the baseline, and the other families of the sweep, which may be empty."""
+    compared = [variant for variant in sweep.variants if variant.baseline and not variant.same_as]
+    differences = {v.name: {v.name: 1.0, v.baseline: -1.0} for v in compared}
+    controls = {v.name: {v.name: 1.0, v.same_as: -1.0} for v in sweep.variants if v.same_as}
+    names = {variant.name for variant in sweep.variants}
+    declared = {name: weights for name, weights in sweep.contrasts.items() if set(weights) <= names}
+    return [
+        Family(DIFFERENCES, "Differences from the baseline", "", differences),
+        Family("effects", "Main effects and interactions", EFFECTS, effects(sweep.variants, sweep.baseline)),
         Family("contrasts", "Contrasts", "Sums of mean scores with the weights that the sweep declares", declared),
         Family("controls", "Controls (A/A)", CONTROLS, controls),
     ]
-    first = Family(DIFFERENCES, "Differences from the baseline", "", differences)
-    return [first, *(family for family in others if family.contrasts)]
+
+
+def measured_of(families: Sequence[Family], measured: Collection[str]) -> list[Family]:
+    """The families with the contrasts whose variants are all measured; the first even without any."""
+    found = [
+        family._replace(contrasts={name: w for name, w in family.contrasts.items() if set(w) <= set(measured)})
+        for family in families
+    ]
+    return [family for family in found if family.contrasts or family.key == DIFFERENCES]
 
 
 def effects(variants: Sequence[VariantResult], baseline: str) -> dict[str, Weights]:
     """Main effects and pairwise interactions of each factorial design; empty if no variant has levels.
 
     The variants with the same factors are a design. Levels are compared with the baseline's, or else the first, in the
-    combinations of other levels that all have.
+    combinations of other levels that the design has for all of them.
     """
     designs: dict[tuple[str, ...], dict[tuple[str, ...], str]] = {}  # the variant of each cell, by the factors
     for variant in (variant for variant in variants if variant.levels):
@@ -196,10 +204,10 @@ def find(sweep: SweepResult) -> list[TestFindings]:
 
 def _on(sweep: SweepResult, split: str) -> TestFindings:
     measured = {variant.name: seeds for variant in sweep.variants if (seeds := variant.measured(split))}
-    metrics = metrics_of(sweep)
+    planned, metrics = families_of(sweep), metrics_of(sweep)
     scores: dict[str, SeedScores] = {key: {} for key in ("perplexity", "word_perplexity", "bleu", "exact_match")}
     if not measured:
-        return TestFindings(split, split, 0, 0, "", "token", {}, {}, families_of(sweep, ()), scores, {})
+        return TestFindings(split, split, 0, 0, "", "token", {}, {}, measured_of(planned, ()), scores, {})
     first = (measured.get(sweep.baseline) or next(iter(measured.values())))[0]
     runs: dict[str, list[Measured]] = {}
     comparable: dict[str, list[Measured]] = {}
@@ -209,7 +217,7 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
             comparable[name] = same
         # The mean is over one test set, even where it is another one than the baseline's.
         runs[name] = same or [run for run in seeds if run.digest == seeds[0].digest]
-    families = families_of(sweep, comparable)
+    families = measured_of(planned, comparable)
     is_one_unit = all(np.array_equal(run.tokens_N, first.tokens_N) for same in comparable.values() for run in same)
     scores["word_perplexity"] = {name: [_per_word(run) for run in same] for name, same in runs.items()}
     # Whether exact match says anything.
@@ -239,12 +247,12 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
         by_metric=by_metric,
         families=families,
         scores=scores,
-        not_compared=_not_compared(sweep, measured, comparable),
+        not_compared=_not_compared(sweep, planned, measured, comparable),
     )
 
 
-def _not_compared(sweep: SweepResult, measured: Runs, comparable: Runs) -> dict[str, str]:
-    """Why variants, or some of their runs, are not compared with the baseline."""
+def _not_compared(sweep: SweepResult, planned: Sequence[Family], measured: Runs, comparable: Runs) -> dict[str, str]:
+    """Why variants, some of their runs, or other contrasts are not compared."""
     found = {}
     for name, same in comparable.items():
         if len(same) < len(measured[name]):
@@ -259,6 +267,10 @@ def _not_compared(sweep: SweepResult, measured: Runs, comparable: Runs) -> dict[
             found[name] = OTHER_TEST_SET if name in measured else "not evaluated on it yet"
         else:
             found[name] = f"its baseline {baseline} has {OTHER_TEST_SET if baseline in measured else 'no finished run'}"
+    for family in planned[1:]:
+        for name, weights in family.contrasts.items():
+            if missing := [variant for variant in weights if variant not in comparable]:
+                found[name] = f"needs {' and '.join(missing)}"
     return found
 
 
@@ -281,7 +293,10 @@ def _compared(
     for family in families:
         known = {name: weights for name, weights in family.contrasts.items() if set(weights) <= set(names)}
         weights_PG = [[weights.get(name, 0.0) for name in names] for weights in known.values()]
-        differences[family.key] = dict(zip(known, contrasts(scored, groups, weights_PG, limit), strict=True))
+        found = dict(zip(known, contrasts(scored, groups, weights_PG, limit), strict=True))
+        if not metric.by_sentence:  # seeds that tie do not tell how much scores vary
+            found = {name: d for name, d in found.items() if d.error > 0 or d.value == 0}
+        differences[family.key] = found
     return Compared(metric, scores, differences, role, margin)
 
 

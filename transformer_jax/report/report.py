@@ -109,7 +109,7 @@ def _test_report(sweep: SweepResult, test: TestFindings) -> TestReport:
         rows=rows,
         table=table.main_table(sweep, test, rows),
         families=[(family, table.family_table(test, family)) for family in test.families[1:]],
-        forests=figures.forests(test),
+        forests=figures.forests(test, len(sweep.seeds)),
         published=published,
     )
 
@@ -227,8 +227,21 @@ def to_json(report: Report) -> dict[str, Any]:
         "tuning": report.learning_rates.facts,
         "published": report.tests[0].published.facts,
         "exact_match": [section.facts for section in report.exact_match],
+        "analyses": [_analysis_json(section) for section in report.analyses],
         "base": sweep.base,
     }
+
+
+def _analysis_json(section: Section) -> dict[str, Any]:
+    tables = [
+        {
+            "title": table.title,
+            "columns": [table.names, *(column.title for column in table.columns)],
+            "rows": [[row.name, *(cell.value for _, cell in cells)] for row, cells in table.lines],
+        }
+        for table in section.tables
+    ]
+    return {"title": section.title, "text": section.text, "tables": tables}
 
 
 def _test_json(test: TestReport) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from transformer_jax.sweeps.definition import FORMAT, SOURCES, Sweep, Variant, f
 from transformer_jax.sweeps.run import seed_folder
 from transformer_jax.sweeps.status import state_of
 
-# The seeds that the sweep had at each report, so that it is known which were added after one.
+# The seeds that a sweep had at each report, so that it is known which came after one.
 LOOKS = "looks.json"
 # How many characters of a failure's last lines are shown.
 LONGEST_REASON = 400
@@ -138,12 +138,18 @@ class SweepResult(Sweep):
     options: Mapping[str, Any]  # the same: option path -> value
     variants: Sequence[VariantResult]
     tuned: Mapping[str, Tuned]
-    looks: Sequence[Sequence[int]]  # the seeds of the sweep at each report with other ones
+    looks: Sequence[Sequence[int]]  # the seeds that all compared variants had at each report with other ones
     problems: Sequence[str]  # one line for each damaged file
 
     @property
     def runs(self) -> list[RunResult]:
         return [run for variant in self.variants for run in variant.runs]
+
+    @property
+    def compared_seeds(self) -> list[int]:
+        """The seeds that are finished for every variant with a finished run."""
+        finished = [{run.seed for run in variant.finished} for variant in self.variants if variant.finished]
+        return sorted(set.intersection(*finished)) if finished else []
 
     def baseline_of(self, compared: Collection[str]) -> str:
         """The variants that these are compared with."""
@@ -191,7 +197,7 @@ def load_sweep(folder: str | Path) -> SweepResult:
                 factors = float(facts["factor"]), float(facts["lowest"])
                 tuned[name] = Tuned(*factors, losses, facts["cost"], facts["seeds"])
     with parsing(path / LOOKS, problems):
-        looks = [look["seeds"] for look in _read(path / LOOKS).get("looks", ())]
+        looks = [look["compared"] for look in _read(path / LOOKS).get("looks", ())]
     with parsing(file):
         if definition["format"] != FORMAT or not all(definition[key] for key in ("variants", "seeds", "tests")):
             raise ValueError(f"must have format {FORMAT}, variants, seeds and tests")
@@ -231,9 +237,10 @@ def _variant(
     name, folder, tests = facts["name"], path / "runs" / facts["slug"], definition["tests"]
     baseline = facts["baseline"] or definition["baseline"]
     known = {"baseline": "" if baseline == name else baseline, "same_as": facts["same_as"] or ""}
-    # A control has the changes of the variant that it repeats.
-    known["changes"] = {each["name"]: each["changes"] for each in definition["variants"]}[facts["same_as"] or name]
-    factor = tuned[name].factor if name in tuned else 1.0
+    # A control has the changes and the learning rate of the variant that it repeats.
+    twin = facts["same_as"] or name
+    known["changes"] = {each["name"]: each["changes"] for each in definition["variants"]}[twin]
+    factor = tuned[twin].factor if twin in tuned else 1.0
     runs = [_run(folder / seed_folder(seed, factor), name, seed, tests, problems) for seed in definition["seeds"]]
     return VariantResult(**{**fields(Variant, facts), **known}, runs=runs)
 

@@ -150,7 +150,6 @@ class Spread(NamedTuple):
 
     variance_G: np.ndarray
     df_G: np.ndarray
-    most_df: float  # the most degrees of freedom that any contrast may claim
     with_sentences_G: np.ndarray  # of that variance, the interaction with sentences
     is_pooled_G: np.ndarray  # whether groups of several seeds also use the typical variance of the others
 
@@ -197,15 +196,20 @@ def contrasts(
     low, high = np.clip([found.values_P - half, found.values_P + half], -largest, largest)
     corrected = np.minimum(found.p_values_P * len(weights_PG), 1.0)
     columns = (found.values_P, found.errors_P, found.df_P, low, high, found.p_values_P, corrected)
-    mdes = _minimum_detectable(sizes_G, weights_PG, found, has_spread=spread.most_df > 0)
+    has_spread = sizes_G.max() > 1
+    mdes = _minimum_detectable(sizes_G, weights_PG, found, has_spread)
     welch = _welch_p(scores, groups, weights_PG)
-    outside = [None] * len(mdes) if margin is None else np.minimum(found.outside_P(margin) * len(mdes), 1.0).tolist()
+    outside = [None] * len(mdes)
+    if margin is not None:
+        # Single seeds do not show how much another seed would change.
+        p_values_P = found.outside_P(margin) if has_spread else np.ones(len(mdes))
+        outside = np.minimum(p_values_P * len(mdes), 1.0).tolist()
     differences = []
     for numbers, mde, weights_G, welch_p, equivalence_p in zip(
         np.stack(columns, axis=-1).tolist(), mdes, weights_PG, welch, outside, strict=True
     ):
         seeds = (int(sizes_G[weights_G > 0].min()), int(sizes_G[weights_G < 0].min()))
-        seed_spread = "none" if spread.most_df == 0 else "own" if min(seeds) > 1 else "borrowed"
+        seed_spread = "none" if not has_spread else "own" if min(seeds) > 1 else "borrowed"
         is_pooled = bool(spread.is_pooled_G[weights_G != 0].any())
         differences.append(Difference._make([*numbers, mde, seeds, seed_spread, is_pooled, welch_p, equivalence_p]))
     return differences
@@ -296,16 +300,13 @@ def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
         s^2 >  c:  s^2 with f + w sqrt(c) / s: the more the group scatters, the less the others say about it
 
     Two other groups at least are needed to say what is typical. The weight is the largest of a simple form that keeps
-    the rate of simulated false alarms. No contrast may claim more than half of all degrees of freedom, or more
-    than all groups but the largest have; with two groups this is min(f), which is valid whatever the variances are
-    (Mickey and Brown 1966). It bounds the sum of seeds and sentences too, and so does f times what the seeds alone
-    have: where the spread of seeds looks small by luck, the sentences look like all there is.
+    the rate of simulated false alarms.
     """
     dfs = np.array([len(group) - 1 for group in groups])
     known = dfs > 0
     if not known.any():
         zeros = np.zeros(len(groups))
-        return Spread(zeros, np.full(len(groups), np.inf), 0.0, zeros, known)
+        return Spread(zeros, np.full(len(groups), np.inf), zeros, known)
     means_GR = _averages(scores, groups)
     in_group_GR = means_GR > 0
     deviations = scores.values_R - scores.values_R @ means_GR.T @ in_group_GR
@@ -331,8 +332,22 @@ def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
     pooled = (dfs * observed + weight * typical) / (dfs + weight)
     wild = observed > typical
     share = np.sqrt(np.divide(typical, observed, out=np.ones_like(observed), where=wild))
-    most = max(min(dfs.sum() / 2, dfs.sum() - dfs.max()), 1.0)
-    return Spread(np.where(wild, observed, pooled), dfs + weight * share, most, crossed, is_pooled)
+    return Spread(np.where(wild, observed, pooled), dfs + weight * share, crossed, is_pooled)
+
+
+def _most_df(sizes_G: np.ndarray, weights_PG: np.ndarray) -> np.ndarray:
+    """The most degrees of freedom that each contrast may claim, as false alarms were simulated.
+
+    Half of all degrees of freedom, and those of all groups but the largest: with two groups this is min(f), which is
+    valid whatever the variances are (Mickey and Brown 1966). The same as if every group had only the fewest seeds of
+    the contrast's groups, and 2.5 f^2 of these.
+    """
+    dfs = sizes_G[sizes_G > 1] - 1
+    own_PG = np.where((weights_PG != 0) & (sizes_G > 1), sizes_G - 1, dfs.max())
+    fewest_P = own_PG.min(1)
+    of_all = min(dfs.sum() / 2, dfs.sum() - dfs.max())
+    as_if_P = np.minimum(min(len(dfs) / 2, len(dfs) - 1) * fewest_P, 2.5 * fewest_P**2)
+    return np.maximum(np.minimum(of_all, as_if_P), 1.0)
 
 
 def _estimates(scores: Scores, groups: Sequence[Sequence[int]], weights_PG: np.ndarray, spread: Spread) -> Estimates:
@@ -349,11 +364,13 @@ def _estimates(scores: Scores, groups: Sequence[Sequence[int]], weights_PG: np.n
     with np.errstate(divide="ignore", invalid="ignore"):
         df = variance**2 / (of_sentences**2 / (scores.sentences - 1) + uncertain)
         df = np.where(variance > 0, df, scores.sentences - 1)
-        if spread.most_df > 0:
+        if sizes_G.max() > 1:
+            # Where the spread of seeds looks small by luck, the sentences look like all there is: f times what the
+            # seeds alone have bounds the sum of both.
             fewest = np.array([max(sizes_G[row != 0].min() - 1, 1) for row in weights_PG])
             of_these = np.where(uncertain > 0, of_seeds**2 / uncertain, fewest)  # all of these seeds may tie
             of_two = np.stack([np.sort(spread.df_G[..., row != 0])[..., -2:].sum(-1) for row in weights_PG], axis=-1)
-            df = np.minimum(np.minimum(df, spread.most_df), fewest * np.minimum(of_these, of_two))
+            df = np.minimum(np.minimum(df, _most_df(sizes_G, weights_PG)), fewest * np.minimum(of_these, of_two))
         share = np.where(variance > 0, of_sentences / variance, 0.0)
     values = scores.values_R @ weights_PR.T
     return Estimates(np.where(np.abs(values) < ROUNDING, 0.0, values), np.sqrt(variance), df, share)

@@ -46,10 +46,14 @@ def write_report(
 
 
 def record_look(sweep: SweepResult) -> None:
-    """Keeps in looks.json which seeds the sweep has, so that a later report knows which were added after this one."""
+    """Keeps in looks.json which seeds the sweep has, so that a later report knows which came after this one."""
     file = sweep.path / LOOKS
-    if list(sweep.seeds) not in sweep.looks:
-        look = {"seeds": sweep.seeds, "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    if sweep.compared_seeds not in sweep.looks:
+        look = {
+            "seeds": sweep.seeds,
+            "compared": sweep.compared_seeds,
+            "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
         with contextlib.suppress(OSError, BadInput):  # an archive may be read-only
             earlier = read_object(file).get("looks", []) if file.exists() else []
             write_json(file, {"looks": [*earlier, look]})

@@ -5,7 +5,7 @@ SWEEP/data/KEY/                   prepared data, shared by all runs that need th
 SWEEP/runs/SLUG/seed-N/           a run (sweeps/run.py); rate-FACTOR-seed-N where another learning rate was chosen
 SWEEP/runs/SLUG/tuning-FACTOR/    a run that tunes the learning rate; tuning-FACTOR-again with another seed
 SWEEP/tuned.json                  the learning rate chosen for each variant, what was tried and what it cost
-SWEEP/looks.json                  the seeds that were planned when reports were made
+SWEEP/looks.json                  the seeds that were planned, and compared, in reports
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class SweepFolder:
         for seed, variant in itertools.product(definition.seeds, sweep.variants):
             if variants is not None and variant.name not in variants:
                 continue
-            factor = tuned.get(variant.name, {}).get("factor", 1.0)
+            factor = tuned.get(definition.tuned_as(variant.name), {}).get("factor", 1.0)
             run = SweepRun(
                 self.path / "runs" / variant.slug / seed_folder(seed, factor),
                 variant.name,
@@ -164,10 +164,12 @@ class SweepFolder:
     def tuning_runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
         """The runs that try learning rates, for variants whose rate is not chosen yet among all of them."""
         factors, runs = definition.tune or (), []
+        names = [variant.name for variant in definition.sweep.variants] if variants is None else variants
+        needed = {definition.tuned_as(name) for name in names}
         tried = {name: chosen["losses"].keys() for name, chosen in self.tuned().items()}
         for variant in definition.sweep.variants:
             is_chosen = {f"{factor:g}" for factor in factors} <= tried.get(variant.name, set())
-            if is_chosen or (variants is not None and variant.name not in variants):
+            if is_chosen or variant.name not in needed:
                 continue
             for seed, factor in itertools.product(TUNING_SEEDS, factors):
                 again = "" if seed == TUNING_SEEDS[0] else "-again"

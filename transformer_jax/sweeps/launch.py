@@ -135,7 +135,7 @@ class Launcher:
                 self._choose_rates(tuning_runs)
             undecided = {at.run.variant for at in tried if at.state not in ("finished", "diverged")}
             # A rate that diverges is no failure of a variant, unless none can be chosen.
-            learned = {*self.variants, *undecided}
+            learned = {*map(self.definition.tuned_as, self.variants), *undecided}
             self.statuses = [at for at in tried if at.state != "diverged" or at.run.variant not in learned]
         if self.variants and not self._is_over():
             self._run_missing(self.sweep.runs(self.definition, self.variants))
@@ -151,7 +151,7 @@ class Launcher:
             runs = [run for run in tuning_runs if run.variant == name]
             choice = best_rate(runs) if all(run.is_finished() or run.has_diverged() for run in runs) else None
             if choice is None:
-                self.variants.remove(name)
+                self.variants = [other for other in self.variants if self.definition.tuned_as(other) != name]
                 continue
             self.sweep.record_tuned(self.definition.variant(name), choice)
             print(f"{name}: rate x {choice['factor']:g} (validation losses {choice['losses']})", flush=True)

@@ -62,6 +62,10 @@ class ResolvedSweep:
     def variant(self, name: str) -> Variant:
         return next(variant for variant in self.sweep.variants if variant.name == name)
 
+    def tuned_as(self, name: str) -> str:
+        """The variant at whose tuned learning rate a variant trains: of a control the one that it repeats."""
+        return self.variant(name).same_as or name
+
     def chosen(self, only: Sequence[str] | None) -> list[str]:
         """The names of the variants that match any of the patterns; None matches all."""
         names = [variant.name for variant in self.sweep.variants]
