@@ -8,10 +8,10 @@ The data of SIGMORPHON 2022, task 0 (docs/generalisation.md): one language and s
 The report has accuracy by lemma seen or unseen and by features seen or unseen; the intervals of differences between
 variants account for forms of one lemma.
 
-Published, the organisers' Transformer: Korean 56.2 (large) and 23.5 (small), Turkish 39.7 and 34.6, Georgian 87.3 and
-60.2, Old English 61.1 and 49.8. Its recipe (configs/inflection.py) is the baseline's at the paper's scale. At demo
-scale, for CPUs, the model has half the width and depth, half the batch and a quarter of the updates; give the small
-training set fewer, --config.data.task.size=small --config.train.steps=3200.
+Published, the organisers' Transformer (not verified against their paper): Korean 56.2 (large) and 23.5 (small),
+Turkish 39.7 and 34.6, Georgian 87.3 and 60.2, Old English 61.1 and 49.8. Its recipe (configs/inflection.py) is the
+baseline's at the paper's scale. At demo scale, for CPUs, the model has half the width and depth, half the batch and a
+quarter of the updates; give the small training set fewer, --config.data.task.size=small --config.train.steps=3200.
 """
 
 from pathlib import Path

@@ -20,6 +20,7 @@ ARCHIVES = sorted(path.parent for path in RESULTS.glob("**/report.json"))
 PAGES = sorted({folder if (folder / "README.md").exists() else folder.parent for folder in ARCHIVES})
 NUMBER = r"[+−]?\d[\d,]*(?:\.\d+)?"
 SPREAD = re.compile(rf"({NUMBER}) ± ({NUMBER})")
+OF_SEEDS = re.compile(rf"{NUMBER}(?:, {NUMBER}){{2,}}(?= [|]|[)])")
 INTERVAL = re.compile(rf"({NUMBER})( %)? \[({NUMBER}), ({NUMBER})\]")
 
 
@@ -86,6 +87,9 @@ def test_scores_and_differences_are_those_of_the_report(folder):
         for mean, deviation in SPREAD.findall(text)
         if not any(shown(m, mean) and shown(s, deviation) for m, s in spreads)
     ]
+    for listed in OF_SEEDS.findall(text):
+        if not any(all(map(shown, values, listed.split(", "))) for values in of_seeds if len(values) == 3):
+            wrong.append(listed)
     for value, is_percent, low, high in INTERVAL.findall(text):
         known = [found for report in reports(folder) for found in differences(report)]
         if is_percent:
@@ -192,6 +196,16 @@ def test_the_table_of_inflection_has_the_counts_of_its_reports():
     assert lines == found
 
 
+def test_exact_match_with_the_length_given_is_on_the_page_of_scan():
+    page = re.sub(r"<[^>]+>", " ", (RESULTS / "scan/index.html").read_text())
+    found = re.findall(r"(\w+)\s+test\s+([\d.]+)\s+([\d.]+)", page[page.index("length given") :])
+    table = [row for row in rows("results/scan/README.md", "| ") if "," in row[2]]
+    assert len(table) == 4
+    for (name, *scores), row in zip(found, table, strict=False):
+        assert name == row[0].split(" ")[0]
+        assert all(map(shown, map(float, scores), (row[1].split(" ")[0], row[4])))
+
+
 # What each page says that such a sweep would find, of which metric.
 FOUND = {
     "table3": ("BLEU would", "bleu"),
@@ -199,7 +213,6 @@ FOUND = {
     "modern-trained": ("BLEU would", "bleu"),
     "scan": ("points would", "exact_match"),
 }
-FOUND |= {"cogs": ("points would", "exact_match")}
 
 
 @pytest.mark.parametrize("folder", FOUND)
@@ -257,20 +270,18 @@ def claims() -> Iterator[str]:
     assert all(row["agrees"] for row in published["rows"])
     sure = WORDS[sum(row["significant"] for row in published["rows"])]
     yield f"all {WORDS[published['n']]} differences in perplexity have the paper's sign, {sure} are significant"
-    (earlier,) = re.findall(
-        "only (.*) differences were significant", (RESULTS / "table3-eight-seeds/README.md").read_text()
-    )
-    yield f"{earlier} by the rule before it"
     perplexity, bleu = (modern["tests"][0][f"{name}_differences"].values() for name in ("perplexity", "bleu"))
     assert all(found["resolved"] for found in (*perplexity, *bleu))
     steps, seeds = modern["base"]["train"]["steps"], WORDS[len({run["seed"] for run in modern["runs"]})]
     yield f"{WORDS[len(bleu)]} changes since 2017 after {steps:,} updates, learning rates tuned, {seeds} seeds"
-    gains = between([-100 * math.expm1(found["value"]) for found in perplexity])
-    yield f"by {gains} % of perplexity and {between([found['value'] for found in bleu])} BLEU"
+    for name, words in (("pre-norm", "pre-norm (perplexity "), ("modern", "all common ones together (")):
+        found = modern["tests"][0]["perplexity_differences"][name]
+        value, low, high = (f"{100 * math.expm1(found[key]):.1f}" for key in ("value", "low", "high"))
+        yield words + f"{value} % [{low}, {high}])".replace("-", "−")
     yield f"{soak['steps']:,} updates with {WORDS[soak['starts'] - 1]} kills and stops"
 
     demo = re.search(r"^bleu +(\S+)", (ROOT / "docs/getting_started.md").read_text(), re.M)
-    yield f"BLEU {float(demo[1]):.1f} after five to ten minutes"
+    yield f"one seed, BLEU {float(demo[1]):.1f} after five to ten minutes"
     names = ("the same with alpha 1", "all 8,000", "published")
     recipe, longer, published = (float(rows("results/multi30k/README.md", f"| {name}")[0][1]) for name in names)
     yield f"BLEU {recipe:.1f} on test_2016_flickr, {longer:.1f} without early stopping; "
