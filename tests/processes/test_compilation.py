@@ -30,12 +30,12 @@ shows_the_fault = pytest.mark.skipif(
 
 
 def test_the_cache_keeps_what_was_used_last(tmp_path):
-    for day, name in enumerate("abcd"):
+    for day, name in enumerate(["a user's", *(f"{letter}-cache" for letter in "abcd")]):
         (tmp_path / name).write_bytes(b"x" * 100)
         os.utime(tmp_path / name, (day * 86_400, 0))
     for most, kept in ((400, "abcd"), (399, "bcd"), (250, "cd"), (0, "")):
         trim_cache(str(tmp_path), most)
-        assert sorted(entry.name for entry in tmp_path.iterdir()) == [*kept]
+        assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a user's", *(f"{name}-cache" for name in kept)]
     trim_cache(str(tmp_path / "none"))
 
 

@@ -40,7 +40,8 @@ def trim_cache(directory: str, most: float = MOST_CACHED) -> None:
     JAX's own limit, jax_compilation_cache_max_size, reads all entries at each write, and cannot be set later on.
     """
     with contextlib.suppress(OSError):  # there is no cache yet, or another process deletes the same
-        entries = [(entry.stat(), entry.path) for entry in os.scandir(directory)]
+        # The directory may have files that are not JAX's.
+        entries = [(entry.stat(), entry.path) for entry in os.scandir(directory) if entry.name.endswith("-cache")]
         entries.sort(key=lambda entry: entry[0].st_atime, reverse=True)
         for (_, path), total in zip(entries, itertools.accumulate(stat.st_size for stat, _ in entries), strict=True):
             if total > most:
