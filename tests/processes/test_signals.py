@@ -29,11 +29,12 @@ def test_the_first_signal_is_a_reason_to_stop_and_a_later_one_ends_the_process(n
     assert told[0].startswith(f"{number.name}: saving") and told[1].startswith(f"{number.name} again: ending at once")
 
 
-def test_a_signal_that_nohup_ignores_stays_ignored():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_that_a_background_job_ignores_stays_ignored(number):
+    before = signal.signal(number, signal.SIG_IGN)
     try:
         with StopSignals() as signals:
-            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(number)
             assert signals.stop_at(1) is None
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(number, before)

@@ -33,8 +33,9 @@ class StopSignals:
         if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
             for number in handled:
                 self._before[number] = signal.signal(number, self._handle)
-            if self._before[signal.SIGHUP] is signal.SIG_IGN:  # by nohup
-                signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            for number in (signal.SIGINT, signal.SIGHUP):
+                if self._before[number] is signal.SIG_IGN:  # by a shell's & or by nohup
+                    signal.signal(number, signal.SIG_IGN)
         return self
 
     def __exit__(self, *_: object) -> None:
