@@ -62,6 +62,17 @@ def test_a_full_disk_ends_the_launch_and_not_one_run_after_the_other(folder, run
         WorkerProcess(folder, [run, other])
 
 
+def test_the_log_of_an_earlier_attempt_stays(folder, run):
+    other = dataclasses.replace(run, path=run.path.with_name("seed-1"))
+    other.path.mkdir(parents=True)
+    other.log.write_text("the end of a traceback\n")
+    worker = WorkerProcess(folder, [run, other])
+    worker.process.kill()
+    worker.conclude()
+    earlier, later = other.log.read_text().splitlines()
+    assert earlier == "the end of a traceback" and later.endswith("see ../seed-0/log.txt")
+
+
 @pytest.mark.parametrize(
     ("chips", "jobs", "visible", "bounds"),
     [

@@ -39,7 +39,9 @@ class WorkerProcess:
             for run in runs:
                 run.path.mkdir(parents=True, exist_ok=True)
             for run in runs[1:]:
-                run.log.write_text(f"trained together with {first.name}: see {os.path.relpath(first.log, run.path)}\n")
+                place = os.path.relpath(first.log, run.path)
+                with open(run.log, "ab") as log:
+                    log.write(f"trained together with {first.name}: see {place}\n".encode())
             with open(first.log, "ab") as log:
                 self.process = subprocess.Popen(
                     [*PYTHON, "-m", "transformer_jax.sweeps.worker", sweep.path, *(run.run_id for run in runs)],
