@@ -74,8 +74,12 @@ def test_the_keys_of_a_split_are_part_of_the_identity(tmp_path):
         for target in ("de", "fr")
     )
     assert german.identity() != french.identity()
-    aligned = {"source": (valid,), "target": (valid,)}  # read as lines
-    assert open_corpus(DataConfig(**aligned)).identity()["keys"] == []
+
+
+def test_a_file_with_both_sides_has_no_target(tmp_path):
+    for name in ("valid.tsv", "valid.jsonl.gz"):
+        with pytest.raises(BadInput, match=r"data\.valid_target: is not for \.tsv"):
+            open_corpus(DataConfig(source=("a",), target=("b",), valid_source=(name,), valid_target=("b",)))
 
 
 # COGS and inflection: three columns.

@@ -80,6 +80,8 @@ class FileCorpus(TextCorpus):
                 missing = "source" if targets or split == "train" else ""
             elif not targets and any(_kind(path) == "lines" for path in sources):
                 missing = "target"
+            if targets and any(_kind(path) != "lines" for path in sources):
+                raise BadInput(f"data.{prefix}target: is not for .tsv and .jsonl files, which have both sides; omit it")
             if missing:
                 raise BadInput(
                     f"data.{prefix}{missing}: names no file; give source and target, or .tsv or .jsonl files with both"
