@@ -28,8 +28,10 @@ def test_only_the_first_process_writes(tmp_path):
 
 def test_a_resumed_run_drops_what_it_writes_again(tmp_path, monkeypatch):
     path, purged, drawn = tmp_path / "metrics.jsonl", [], []
-    board = types.SimpleNamespace(add_scalar=lambda name, value, step: drawn.append(step), close=lambda: None)
-    monkeypatch.setattr("tensorboardX.SummaryWriter", lambda place, purge_step: purged.append(purge_step) or board)
+    board = types.SimpleNamespace(write=lambda step, values: drawn.append(step), close=lambda: None)
+    monkeypatch.setattr(
+        "transformer_jax.runs.board.Board", lambda place, purge_step: purged.append(purge_step) or board
+    )
     for begin, steps in ((-1, (5, 10, 15)), (10, (15, 20))):
         with Metrics(path, tensorboard=True) as metrics:
             metrics.begin(begin)

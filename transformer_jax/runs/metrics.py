@@ -39,8 +39,7 @@ class Metrics:
         if self._tracking is not None:
             self._tracking.finish()
         if self._board is not None:
-            with explained(self._path.parent / "tensorboard"):
-                self._board.close()
+            self._board.close()
 
     def begin(self, step: int) -> None:
         """Continues after a step: later ones are dropped, here and in TensorBoard, to be written again."""
@@ -54,9 +53,9 @@ class Metrics:
             with explained(self._path), write_atomically(self._path) as file:
                 file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
         if self._tensorboard:
-            from tensorboardX import SummaryWriter  # here, because it loads slowly
+            from transformer_jax.runs.board import Board  # here, because it loads slowly
 
-            self._board = SummaryWriter(str(self._path.parent / "tensorboard"), purge_step=step + 1)
+            self._board = Board(self._path.parent / "tensorboard", purge_step=step + 1)
 
     def write(self, step: int, values: dict[str, Any]) -> None:
         if not self._writes:
@@ -70,9 +69,7 @@ class Metrics:
             time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             file.write(json.dumps({"step": step, "time": time, **line}) + "\n")
         if self._board is not None:
-            for name, value in values.items():
-                if isinstance(value, (int, float)):
-                    self._board.add_scalar(name, value, step)
+            self._board.write(step, values)
         if self._tracking is not None:
             self._tracking.log(step, values)
 
