@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import os
 import types
 
 import pytest
@@ -39,6 +40,16 @@ def test_a_resumed_run_drops_what_it_writes_again(tmp_path, monkeypatch):
                 metrics.write(step, {"loss": 1.0})
     assert [line["step"] for line in read_metrics(path)] == [5, 10, 15, 20]
     assert purged == [0, 11] and drawn == [5, 10, 15, 15, 20]
+
+
+def test_what_is_synced_is_on_the_disk(tmp_path, monkeypatch):
+    synced, fsync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino) or fsync(file))
+    with Metrics(tmp_path / "metrics.jsonl", tensorboard=False) as metrics:
+        metrics.sync()
+        metrics.write(5, {"loss": 2.0})
+        metrics.sync()
+    assert synced == [path.stat().st_ino for path in (tmp_path / "metrics.jsonl", tmp_path)]
 
 
 def test_damaged_lines_are_not_dropped_silently(tmp_path, capsys):

@@ -64,13 +64,16 @@ class Devices:
 
 class Lines:
     def __init__(self):
-        self.lines = []
+        self.lines, self.synced = [], 0
 
     def begin(self, step):
         pass
 
     def write(self, step, values):
         self.lines.append({"step": step, **{name: value for name, value in values.items() if name not in CLOCK}})
+
+    def sync(self):
+        self.synced = len(self.lines)
 
 
 class Saved:
@@ -177,6 +180,14 @@ def test_a_checkpoint_is_saved_before_the_validation_of_its_step(tmp_path):
         patched.setattr(Recorder, "write_validation", killed)
         run(tmp_path, [10] * 4, losses=[[1.0]])
     assert saved == [4]
+
+
+def test_metrics_are_on_the_disk_before_the_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setattr(Saved, "save", lambda self, step, state, notes: self.saved.append((step, lines.synced)))
+    lines = Lines()
+    monkeypatch.setattr("tests.training.test_counts.Lines", lambda: lines)
+    (recorder,) = run(tmp_path, [10] * 8, log_every=2, checkpoint_every=4, eval_every=4)
+    assert recorder.checkpoints.saved == [(4, 2), (8, 4)]
 
 
 @pytest.mark.parametrize(

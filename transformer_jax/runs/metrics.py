@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from transformer_jax import schema
 from transformer_jax.config import DecodeConfig, TrainConfig
 from transformer_jax.extension import file_of, read_code
-from transformer_jax.files.atomic import explained, patiently, write_atomically
+from transformer_jax.files.atomic import explained, patiently, sync_directory, write_atomically
 from transformer_jax.files.progress import tell
 from transformer_jax.runs.tracking import Tracking
 
@@ -72,6 +72,13 @@ class Metrics:
             self._board.write(step, values)
         if self._tracking is not None:
             self._tracking.log(step, values)
+
+    def sync(self) -> None:
+        """Flushes metrics.jsonl to the disk: a checkpoint that survives a power failure has all earlier lines."""
+        if self._writes and self._path.is_file():
+            with explained(self._path):
+                patiently(lambda: sync_directory(self._path))
+                patiently(lambda: sync_directory(self._path.parent))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -533,6 +533,7 @@ class Recorder:
             "best": self.criterion._asdict(),
             "diverged": self.diverged,
         }
+        self.metrics.sync()
         self.checkpoints.save(step, state, notes)
         self.folder.push()
 
