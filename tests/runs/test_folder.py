@@ -91,13 +91,18 @@ def test_whose_folder_was_taken_over_stops_where_locks_do_not_work(tmp_path, mon
 def test_a_run_without_its_checkpoints_does_not_start_again(tmp_path):
     folder, config = RunFolder(tmp_path), from_config_dict({"train": {"checkpoint_every": 10, "eval_every": 10}})
     folder.record(config)
+    assert not folder.holds_run(config)
+    folder.metrics.write_text('{"step": 1, "loss": 1.0}\n')
+    with pytest.raises(BadInput, match="its checkpoints are gone"):
+        folder.holds_run(config)
+    folder.checkpoints.mkdir()
     for last in (10, 20):  # it may have been killed before a checkpoint was complete
         folder.metrics.write_text(f'{{"step": {last}, "loss": 1.0}}\n')
         assert not folder.holds_run(config)
     folder.metrics.write_text('{"step": 21, "loss": 1.0}\n')
     with pytest.raises(BadInput, match="its checkpoints are gone"):
         folder.holds_run(config)
-    (folder.checkpoints / "10").mkdir(parents=True)
+    (folder.checkpoints / "10").mkdir()
     assert folder.holds_run(config)
 
 

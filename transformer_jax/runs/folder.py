@@ -167,8 +167,10 @@ class RunFolder:
             self._refuse_another_run(config, schedule_end, unknown)
             return True
         last = max((line["step"] for line in read_metrics(self.metrics)), default=0)
-        # A checkpoint is complete before the next one begins.
-        if self.writes and self.config.is_file() and last > 2 * self.stored_config().train.checkpoint_every:
+        # Their folder is made before the first line (a bucket has no empty folders), and a checkpoint is complete
+        # before the next one begins.
+        gone = last > 0 and isinstance(self.checkpoints, Path) and not self.checkpoints.is_dir()
+        if self.writes and self.config.is_file() and (gone or last > 2 * self.stored_config().train.checkpoint_every):
             raise BadInput(
                 f"{self.path}: its checkpoints are gone, and metrics.jsonl goes to step {last:,}: put "
                 f"{self.checkpoints.name}/ back, or use another --workdir (or delete metrics.jsonl to start anew)"
