@@ -69,6 +69,11 @@ def test_all_that_is_wrong_is_reported_at_once():
         ([FOUR], {"base": SHORT}, "train.steps = 1"),  # once, not for each variant
         ([], {"overrides": [("train.best_metric", "exact_match")]}, "train.best_metric"),
         ([FOUR], {"tune": (1 / 3, 0.333333)}, "tune"),
+        (
+            [Variant("a", {"optimizer.learning_rate": None, "optimizer.warmup_share": 0.1})],
+            {"tune": (1, 2)},
+            "tune also needs optimizer.learning_rate",
+        ),
         ([Variant("a", FOUR.changes, published={"blue": 27.5})], {}, "published['blue']"),
         ([Variant("a", FOUR.changes, published={"bleu": math.nan})], {}, "published['bleu']"),
         ([Variant("a", FOUR.changes, published={"bleu": "27.5"})], {}, "published['bleu'] = '27.5'"),

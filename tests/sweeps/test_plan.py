@@ -28,9 +28,12 @@ def test_runs_that_tune_are_counted(folder, text):
 
 def test_the_peak_rate_of_each_variant_and_the_processes(text, monkeypatch):
     monkeypatch.setattr(plan, "slots", lambda *_: [Slot()] * 4)  # a machine with four GPUs
-    printed = text(defined(Variant("equation 3", {"optimizer.learning_rate": None})))
-    base, other = printed.splitlines()[3:5]
+    changes = {"optimizer.learning_rate": None}
+    later = Variant("by data", {**changes, "optimizer.warmup_share": 0.1})
+    printed = text(defined(Variant("equation 3", changes), later))
+    base, other, unknown = printed.splitlines()[3:6]
     assert " 0.003 " in base and " 0.125 " in other, "(16 x 4) ** -0.5"
+    assert " unknown " in unknown
     assert "with 4 processes at a time" in printed
 
 

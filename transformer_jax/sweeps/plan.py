@@ -33,7 +33,7 @@ from transformer_jax.sweeps.spec import LENGTH, ResolvedSweep, parameters, train
 from transformer_jax.sweeps.status import aligned, status_of
 from transformer_jax.training.steps import CompiledSteps, planned_steps
 from transformer_jax.update import sharding
-from transformer_jax.update.optimizer import make_schedule, peak_rate
+from transformer_jax.update.optimizer import has_known_peak, make_schedule, peak_rate
 
 LONGEST_DIFFERENCE = 60
 # Seconds until a worker process begins to compile.
@@ -86,6 +86,7 @@ def plan(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str],
     for name, config in experiments.items():
         is_custom = schema.is_address(config.optimizer.schedule)  # only the user's function knows its peak
         rate = "custom" if is_custom else f"{peak_rate(config.optimizer, config.model.base_d_model):.3g}"
+        rate = rate if has_known_peak(config.optimizer) else "unknown"
         flops, programs = training_flops(config, steps[name]), config.data.num_shapes * PROGRAMS_OF_A_SHAPE
         facts = f"{parameters(config.model):,}", count_text(flops), str(programs), rate
         varied = repeated(definition.sweep, definition.variant(name))
