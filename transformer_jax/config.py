@@ -401,7 +401,11 @@ class TrainConfig(Section, affects="stopping"):
     keep_latest: int = option(5, "most recent checkpoints to keep (the paper averages 5)", at_least=1)
     keep_best: int = option(1, "best checkpoints to keep in addition", at_least=0)
     best_metric: str = option("valid_loss", "metric in metrics.jsonl that selects the best checkpoint", condition=BEST)
-    best_is: Literal["lowest", "highest"] = option("lowest", "which value of train.best_metric is best", condition=BEST)
+    best_is: Literal["lowest", "highest"] | None = option(
+        None,
+        "which value of train.best_metric is best; none = the lowest loss or perplexity, the highest of other metrics",
+        condition=BEST,
+    )
     patience: int | None = option(None, "early stopping: validations without a new best; none = never", at_least=1)
     until_flat: float | None = option(
         None,
@@ -421,6 +425,11 @@ class TrainConfig(Section, affects="stopping"):
     peak_flops: float | None = option(
         None, "peak FLOP/s of a device, for MFU; none = from its data sheet", above=0, affects="environment"
     )
+
+    @property
+    def best_value(self) -> Literal["lowest", "highest"]:
+        """Which value of `best_metric` is best."""
+        return self.best_is or ("lowest" if self.best_metric in ("valid_loss", "valid_perplexity") else "highest")
 
     def contradictions(self) -> Iterator[str]:
         if self.until_flat is not None and self.steps < FEWEST_VALIDATIONS * self.eval_every:

@@ -113,8 +113,23 @@ def test_the_criterion_of_a_checkpoint():
     assert Criterion.noted(json.loads(json.dumps({"best": here._asdict()}))) == here
 
 
+@pytest.mark.parametrize(
+    ("metric", "best_is", "found"),
+    [
+        ("valid_loss", None, "lowest"),
+        ("valid_perplexity", None, "lowest"),
+        ("valid_accuracy", None, "highest"),
+        ("bleu", None, "highest"),
+        ("words", None, "highest"),
+        ("words", "lowest", "lowest"),
+    ],
+)
+def test_each_metric_has_a_direction(metric, best_is, found):
+    assert measured(train__best_metric=metric, train__best_is=best_is).best_is == found
+
+
 def measured(**changes) -> Criterion:
-    values = {"decode__bleu_sentences": 5, "train__best_metric": "bleu", "train__best_is": "highest"}
+    values = {"decode__bleu_sentences": 5, "train__best_metric": "bleu"}
     config = experiment(**{**values, **changes})
     return Criterion.of(config.train, config.decode, "texts")
 

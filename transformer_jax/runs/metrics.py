@@ -127,12 +127,12 @@ class Criterion(NamedTuple):
         """The criterion of a config; `references` is a digest of the validation texts."""
         metric, addresses = train.best_metric, {address.rpartition(":")[2]: address for address in decode.metrics}
         if metric not in ("bleu", "exact_match", *addresses):
-            return cls(metric, train.best_is)
+            return cls(metric, train.best_value)
         address = addresses.get(metric)
         code = read_code(address).digest if address and Path(file_of(address)).is_file() else ""
         how = {"references": references, "code": code, **{name: getattr(decode, name) for name in MEASURED_WITH}}
         digest = hashlib.sha256(json.dumps(how, sort_keys=True).encode()).hexdigest()[:16]
-        return cls(metric, train.best_is, digest)
+        return cls(metric, train.best_value, digest)
 
     @classmethod
     def noted(cls, notes: Mapping[str, Any]) -> "Criterion":
