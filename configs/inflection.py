@@ -45,7 +45,6 @@ def get_config():
     config.train.eval_every = 400
     config.train.checkpoint_every = 400
     config.train.best_metric = "exact_match"
-    config.train.best_is = "highest"
     config.decode.bleu_sentences = 1000
     config.decode.beam = 1
     return config

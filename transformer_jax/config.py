@@ -429,7 +429,8 @@ class TrainConfig(Section, affects="stopping"):
     @property
     def best_value(self) -> Literal["lowest", "highest"]:
         """Which value of `best_metric` is best."""
-        return self.best_is or ("lowest" if self.best_metric in ("valid_loss", "valid_perplexity") else "highest")
+        is_cost = any(word in self.best_metric for word in ("loss", "perplexity"))
+        return self.best_is or ("lowest" if is_cost else "highest")
 
     def contradictions(self) -> Iterator[str]:
         if self.until_flat is not None and self.steps < FEWEST_VALIDATIONS * self.eval_every:

@@ -9,7 +9,6 @@ from transformer_jax.config import from_config_dict
 from transformer_jax.errors import BadInput
 from transformer_jax.sweeps import Variant
 from transformer_jax.sweeps.folder import SweepFolder, data_key, differences
-from transformer_jax.sweeps.run import digest
 
 COMPUTATION = {"mesh.fsdp": 2, "mesh.lost_after": 9.0, "train.accumulate": 2, "model.attention_implementation": "plain"}
 
@@ -24,12 +23,6 @@ def test_how_and_where_a_sweep_is_computed_may_change(tmp_path):
         pretend_finished(run)
     assert all(run.result() for run in folder.runs(after))
     assert differences(before, defined(FOUR, overrides=[("train.keep_best", "0")])) != []
-
-
-def test_the_best_value_of_a_metric_may_be_given_or_not():
-    none, own, other = (defined(overrides=[("train.best_is", text)]) for text in ("none", "lowest", "highest"))
-    assert differences(none, own) == [] and differences(none, other) != []
-    assert digest(none.base) == digest(own.base) != digest(other.base)
 
 
 def test_sweep_json_is_the_whole_definition(tmp_path):

@@ -225,7 +225,6 @@ def _fixed(definition: ResolvedSweep) -> dict[str, Any]:
         **{f"contrast {name!r}": dict(weights) for name, weights in sweep.contrasts.items()},
         **{f"analysis {name!r}": address for name, address in sweep.analyses.items()},
         **{f"base: {path}": schema.value_at(definition.base, path) for path in options},
-        "base: train.best_is": definition.base.train.best_value,
         **{f"variant {v.name!r}": json.loads(json.dumps(dict(v.changes), default=str)) for v in sweep.variants},
         **{f"variant {v.name!r}: same_as": v.same_as for v in sweep.variants},
         **{f"variant {v.name!r}: levels": dict(v.levels) for v in sweep.variants if v.levels},

@@ -119,11 +119,8 @@ def digest(experiment: ExperimentConfig) -> str:
         option.path: value
         for option in schema.options(ExperimentConfig)
         if option.affects not in ("environment", "computation")
-        and option.path != "train.best_is"
         and (value := schema.value_at(experiment, option.path)) != option.default
     }
-    if experiment.train.best_value == "highest":  # by train.best_is or by the metric
-        values["train.best_is"] = "highest"
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
