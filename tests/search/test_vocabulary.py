@@ -22,6 +22,8 @@ def test_largest_entries_are_those_of_a_stable_sort(width, count):
     found, indices = jax.jit(largest_entries, static_argnums=1)(jnp.asarray(values), count)
     np.testing.assert_array_equal(indices, expected)
     np.testing.assert_array_equal(found, np.take_along_axis(values, expected, axis=1))
+    with jax.enable_x64(True):
+        assert largest_entries(jnp.asarray(values), count)[1].dtype == jnp.int32
 
 
 def test_log_probabilities_are_those_of_the_whole_row():

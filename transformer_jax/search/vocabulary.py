@@ -25,7 +25,7 @@ def largest_entries(values_RV: Array, count: int) -> tuple[Array, Array]:
     maxima = lax.reduce_window(values_RV, -jnp.inf, lax.max, (1, _BLOCK), (1, _BLOCK), padding)
     # Sorted, so that the gathered blocks keep the order of the indices and ties break the same way.
     blocks = jnp.sort(lax.top_k(maxima, count)[1], axis=1)
-    indices = (blocks[:, :, None] * _BLOCK + jnp.arange(_BLOCK)[None, None, :]).reshape(rows, -1)
+    indices = (blocks[:, :, None] * _BLOCK + jnp.arange(_BLOCK, dtype=jnp.int32)[None, None, :]).reshape(rows, -1)
     gathered = values_RV.at[jnp.arange(rows)[:, None], indices].get(mode="fill", fill_value=-jnp.inf)
     values_RC, order_RC = lax.top_k(gathered, count)
     return values_RC, jnp.take_along_axis(indices, order_RC, axis=1)
