@@ -28,7 +28,8 @@ from tests.support.searches import (
     tables_of,
     targets_of,
 )
-from transformer_jax.search.beam import beam_search
+from transformer_jax.search.beam import beam_search, gather_beams
+from transformer_jax.search.rules import SearchRules
 from transformer_jax.search.sampling import greedy_search, sample_search
 
 
@@ -109,6 +110,15 @@ def test_what_the_model_rules_out_is_returned_only_for_want_of_better_and_marked
     assert all(np.isfinite(leaf).all() for leaf in result)
     assert B not in targets_of(result, 1)[0]
     assert all(target[-1] == EOS for sentence in range(4) for target in targets_of(result, sentence))
+
+
+@pytest.mark.parametrize("search", [greedy_search, sample_search, beam_search])
+@pytest.mark.parametrize("ids", [(0, 1, 2), (0, 1, 0)], ids=["three", "two"])  # <bos>, <eos>, <pad>
+def test_without_an_ordinary_token_no_target_of_two_is_finished(search, ids):
+    rules = SearchRules(1, 3, *ids, min_length=2)
+    options = {beam_search: {"reorder": gather_beams}, sample_search: {"keys": jax.random.key(0)}}.get(search, {})
+    step_R = lambda tokens_R, cache: (jnp.zeros((tokens_R.size, len(set(ids)))), cache)  # noqa: E731
+    assert not search(step_R, {}, rules, **options).finished_BN.any()
 
 
 SEARCHES = {
@@ -195,6 +205,8 @@ def test_the_exponent_of_the_penalty_may_be_traced():
     (greedy_search, {"prefix": np.ones((2, 6), int)}, "prefix"),
     (greedy_search, {"prefix": np.array([[A], [-9]])}, "prefix"),
     (greedy_search, {"prefix": np.array([[PAD, A], [A, A]])}, "prefix has a token after"),
+    (greedy_search, {"prefix": np.array([[BOS, A], [A, A]])}, "prefix has <bos>"),
+    (beam_search, {"alpha": np.array([0.6, 1.0])}, r"alpha has the shape \(2,\): must be one number"),
     (sample_search, {"temperature": 0.0}, "temperature"),
     (sample_search, {"top_k": 0}, "top_k"),
     (sample_search, {"top_p": 1.5}, "top_p"),

@@ -99,6 +99,8 @@ class SearchRules:
                 f"batch_size = {self.batch_size}, min_length = {shortest}, max_length = {self.max_length}: must be at "
                 "least 1, 0 and 1, and min_length at most max_length"
             )
+        if np.ndim(self.alpha):
+            raise ValueError(f"alpha has the shape {np.shape(self.alpha)}: must be one number for all sentences")
         for name in ("min_length", "max_lengths"):
             if np.ndim(lengths := getattr(self, name)):
                 check_shape(name, lengths, (self.batch_size,))
@@ -109,6 +111,8 @@ class SearchRules:
             is_end_BP = np.isin(prefix_BP, (self.pad_id, self.eos_id))
             if np.any(is_end_BP[:, :-1] & (prefix_BP != self.pad_id)[:, 1:]):
                 raise ValueError("prefix has a token after <pad> or <eos>: pad it at its end")
+            if self.bos_id not in (self.pad_id, self.eos_id) and np.any(prefix_BP == self.bos_id):
+                raise ValueError("prefix has <bos>, with which every target begins anyway: leave it out")
 
     def check_logits(self, logits_RV: ArrayLike, rows: int) -> Array:
         """The logits in float32. Raises ValueError unless they are [rows, vocabulary] and all known ids are in it."""

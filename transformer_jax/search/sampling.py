@@ -125,6 +125,8 @@ def roll_out(
         ended_B, forced_B = rollout.ended_B, rollout.forced_B1[:, 0]
         chosen_B = jnp.where(forced_B < 0, choose(logits_BV, rollout).astype(jnp.int32), forced_B)
         gained_B = log_probabilities(logits_BV, chosen_B[:, None])[:, 0]
+        # A vocabulary of special tokens alone may have none that is allowed.
+        gained_B += jnp.where((forced_B >= 0) | rules.allows(chosen_B, forced_B), 0.0, RULED_OUT)
         chosen_B = jnp.where(ended_B, rules.pad_id, chosen_B)
         appended = rollout._replace(
             position=rollout.position + 1,
