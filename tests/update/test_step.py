@@ -80,6 +80,13 @@ def test_another_batch_is_an_error_that_names_the_fields(wrong):
         as_batch(wrong)
 
 
+@pytest.mark.parametrize(("rows", "places"), [(1, 5), (4, 3)])
+def test_a_row_of_the_source_for_each_of_the_target_and_a_label_for_each_input(rows, places):
+    tokens = np.ones((4, 5), np.int32)
+    with pytest.raises(ValueError, match="must have as many rows each"):
+        as_batch(Batch(tokens[:rows], tokens[:, :places], tokens))
+
+
 def test_dropout_follows_from_seed_and_step_and_each_part_of_a_batch_has_its_own():
     """All of these losses have the same parameters."""
     run = trainer(**DROPOUT_IN_PARTS)

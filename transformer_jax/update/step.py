@@ -151,11 +151,17 @@ def resolve(config: ExperimentConfig, mesh: Mesh, is_training: bool) -> Experime
 
 
 def as_batch(batch: Any) -> Batch:
-    if isinstance(batch, Batch):
-        return batch
     if isinstance(batch, Mapping) and batch.keys() <= set(Batch._fields):
-        return Batch(**batch)
-    raise TypeError(f"batch: must be a Batch or a dict with some of its fields, {', '.join(Batch._fields)}")
+        batch = Batch(**batch)
+    if not isinstance(batch, Batch):
+        raise TypeError(f"batch: must be a Batch or a dict with some of its fields, {', '.join(Batch._fields)}")
+    source, given, expected = map(jnp.shape, batch[:3])
+    if given != expected or source[:1] != given[:1]:
+        raise ValueError(
+            f"source, target_input and target_output have the shapes {source}, {given} and {expected}: must have as "
+            "many rows each, and the last two be of one length"
+        )
+    return batch
 
 
 def train_step(
