@@ -55,9 +55,9 @@ def biased(bias):
     return scaled_dot_product_attention(HEADS, HEADS, HEADS, bias=bias)
 
 
-def model(*inputs, **options):
-    transformer, variables = built()
-    return jax.eval_shape(lambda: transformer.apply(variables, *inputs, **options))
+def model(*inputs, head_masks=None, **changes):
+    transformer, variables = built(**changes)
+    return jax.eval_shape(lambda: transformer.apply(variables, *inputs, head_masks=head_masks))
 
 
 @pytest.mark.parametrize(
@@ -107,5 +107,6 @@ def test_one_row_of_keys_serves_every_row_of_queries():
     assert (one == scaled_dot_product_attention(HEADS, HEADS, HEADS)[0]).all()
 
 
-def test_a_batch_may_be_empty():
-    assert model(SOURCE[:0], TARGET[:0]).shape[0] == 0 == model(SOURCE, TARGET[:, :0]).shape[1]
+@pytest.mark.parametrize("changes", [{}, {"num_key_value_heads": 1}, {"window": 1}], ids=str)
+def test_a_batch_may_be_empty(changes):
+    assert model(SOURCE[:0], TARGET[:0], **changes).shape[0] == 0 == model(SOURCE, TARGET[:, :0], **changes).shape[1]

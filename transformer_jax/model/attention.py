@@ -139,30 +139,31 @@ def _softmax_derivative(dtype: Any, inputs: tuple[Any, Any], changes: tuple[Any,
 
 def weighted_values(weights_BHTS: jax.Array, v_BSHV: jax.Array) -> jax.Array:
     """The second half of equation 1, weights times V."""
-    weights_BHTS, groups = weights_BHTS.astype(v_BSHV.dtype), v_BSHV.shape[2]
-    if groups == weights_BHTS.shape[1]:
+    weights_BHTS, heads, groups = weights_BHTS.astype(v_BSHV.dtype), weights_BHTS.shape[1], v_BSHV.shape[2]
+    if groups == heads:
         return product("bhts,bshv->bthv", weights_BHTS, v_BSHV)
     heads_BTGRV = product("bgrts,bsgv->btgrv", _grouped(weights_BHTS, 1, groups), v_BSHV)
-    return heads_BTGRV.reshape(*heads_BTGRV.shape[:2], -1, heads_BTGRV.shape[-1])
+    return heads_BTGRV.reshape(*heads_BTGRV.shape[:2], heads, heads_BTGRV.shape[-1])
 
 
 def _scores(q_BTHK: jax.Array, k_BSHK: jax.Array) -> jax.Array:
     """Q K^T in float32, BHTS."""
-    (batch, length, heads, _), groups = q_BTHK.shape, k_BSHK.shape[2]
+    (batch, length, heads, _), (_, keys, groups, _) = q_BTHK.shape, k_BSHK.shape
     if groups == heads:
         return product("bthk,bshk->bhts", q_BTHK, k_BSHK, jnp.float32)
     # Queries and their heads as one axis M: XLA for CPUs cannot run a product of bfloat16 with two of them in a loop.
     q_BTRGK = jnp.moveaxis(_grouped(q_BTHK, 2, groups), 2, 3)
-    q_BMGK = q_BTRGK.reshape(batch, -1, *q_BTRGK.shape[3:])
+    q_BMGK = q_BTRGK.reshape(batch, length * (heads // groups), *q_BTRGK.shape[3:])
     scores_BGMS = product("bmgk,bsgk->bgms", q_BMGK, k_BSHK, jnp.float32)
-    scores_BGTRS = scores_BGMS.reshape(batch, groups, length, heads // groups, -1)
-    return jnp.moveaxis(scores_BGTRS, 3, 2).reshape(batch, heads, length, -1)
+    scores_BGTRS = scores_BGMS.reshape(batch, groups, length, heads // groups, keys)
+    return jnp.moveaxis(scores_BGTRS, 3, 2).reshape(batch, heads, length, keys)
 
 
 def _grouped(x: jax.Array, axis: int, groups: int) -> jax.Array:
     """The axis of the queries' H heads as two: G heads of keys and values, and the R = H / G heads that share each."""
-    check_multiple(groups, "the heads of keys and values", heads=x.shape[axis])
-    return x.reshape(*x.shape[:axis], groups, -1, *x.shape[axis + 1 :])
+    heads = x.shape[axis]
+    check_multiple(groups, "the heads of keys and values", heads=heads)
+    return x.reshape(*x.shape[:axis], groups, heads // groups, *x.shape[axis + 1 :])
 
 
 def _attended(
@@ -358,7 +359,7 @@ class MultiHeadAttention(nn.Module):
             padded = jnp.pad(x, ((0, 0), (window, (count + 1) * window - length), *[(0, 0)] * (x.ndim - 2)))
             padded = padded.reshape(batch, count + 2, window, *x.shape[2:])
             joined = jnp.concatenate([padded[:, i : i + count] for i in beside], axis=2)
-            return joined.reshape(batch * count, -1, *x.shape[2:])
+            return joined.reshape(batch * count, len(beside) * window, *x.shape[2:])
 
         mask = jnp.ones((1, 1, 1, 1), bool) if context.mask is None else jnp.asarray(context.mask)
         seen_NS = blocks(jnp.broadcast_to(mask[:, 0, 0], (batch, length)), beside)
