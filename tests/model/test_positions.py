@@ -64,9 +64,10 @@ def test_t5_buckets_equal_the_rule_in_whole_numbers(causal):
     ],
 )
 def test_alibi_slopes_are_the_papers(heads, slopes):
-    bias = alibi_bias(heads, jnp.array([[2]]), jnp.array([[0, 1, 2]]))
     np.testing.assert_allclose(alibi_slopes(heads), slopes)
-    np.testing.assert_allclose(bias[0, :, 0], -np.outer(slopes, [2, 1, 0]), rtol=1e-6)
+    for dtype in (jnp.int32, jnp.uint32):
+        bias = alibi_bias(heads, jnp.array([[2]], dtype), jnp.array([[0, 1, 2]], dtype))
+        np.testing.assert_allclose(bias[0, :, 0], -np.outer(slopes, [2, 1, 0]), rtol=1e-6)
 
 
 LENGTH, HEADS, D_K, D_V = 20, 2, 6, 4

@@ -15,8 +15,8 @@ from transformer_jax import (
     padding_mask,
     scaled_dot_product_attention,
 )
-from transformer_jax.model.layers import FeedForward
-from transformer_jax.model.positions import apply_rotary, relative_buckets
+from transformer_jax.model.layers import Embedding, FeedForward, Residual
+from transformer_jax.model.positions import apply_rotary, relative_buckets, sinusoid
 
 KEY = jax.random.key(0)
 X, HEADS, SCORES = (jnp.ones(shape) for shape in ((2, 4, 8), (2, 4, 2, 6), (2, 2, 4, 4)))
@@ -95,6 +95,14 @@ def model(*inputs, head_masks=None, **changes):
         (lambda: without_memory_mask("decode"), "cross_mask"),
         (lambda: without_memory_mask("step"), "cross_mask"),
         (lambda: model(SOURCE, TARGET, head_masks={"encoder": X[0]}), r"head_masks\['encoder'\] .*\(1, 2\)"),
+        (lambda: attention(X, X, softcap=0.0), "softcap = 0.0: must be above 0"),
+        (lambda: attention(X, X, num_key_value_heads=0), "num_key_value_heads = 0: must be above 0"),
+        (lambda: attention(X, X, dropout=-0.1), "dropout = -0.1: must be at least 0"),
+        (lambda: FeedForward(4, "tanh").init(KEY, X), "activation = 'tanh': must be one of relu, .*swiglu"),
+        (lambda: Residual("pre-norm").init(KEY, X, method="pre"), "placement = 'pre-norm': must be one of post, pre,"),
+        (lambda: Embedding(9, 8, initial="unitary").init(KEY, SOURCE), "initial = 'unitary': must be one of normal,"),
+        (lambda: sinusoid(jnp.arange(4), 8, "half"), "order = 'half': must be one of interleaved, halves"),
+        (lambda: Embedding(9, 8).init(KEY, SOURCE * 1.0), "tokens is float.*: must be an array of token ids, int32"),
     ],
 )  # fmt: skip
 def test_a_wrong_argument_is_refused_with_what_would_be_right(call, problem):

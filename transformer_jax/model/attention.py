@@ -255,7 +255,8 @@ class MultiHeadAttention(nn.Module):
     scale: float | None = None
 
     def setup(self) -> None:
-        check_positive(num_heads=self.num_heads, d_k=self.d_k, d_v=self.d_v)
+        check_positive(num_heads=self.num_heads, num_key_value_heads=self.num_key_value_heads)
+        check_positive(d_k=self.d_k, d_v=self.d_v, softcap=self.softcap)
         if self.implementation not in ("plain", "cudnn"):
             raise ValueError(f"implementation = {self.implementation!r}: must be 'plain' or 'cudnn'")
         gains, shared_by = (1.0, self.gain), self.num_heads // self.kv_heads

@@ -5,7 +5,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.extend.random import threefry2x32_p
 from jax.typing import ArrayLike
 
-from transformer_jax.model.shapes import check_type
+from transformer_jax.model.shapes import check_choice, check_type
 from transformer_jax.model_config import EmbeddingInit
 
 # A class of modules, or a functools.partial of one: called without arguments it makes a module.
@@ -140,9 +140,12 @@ class Dropout(nn.Module):
 
     rate: Rate
 
-    def __call__(self, x: jax.Array, deterministic: bool) -> jax.Array:
+    def __post_init__(self) -> None:
         if not isinstance(self.rate, jax.Array) and not 0 <= self.rate < 1:
             raise ValueError(f"dropout = {self.rate}: must be at least 0 and below 1")
+        super().__post_init__()
+
+    def __call__(self, x: jax.Array, deterministic: bool) -> jax.Array:
         if deterministic or not drops(self.rate):
             return x
         threshold = jnp.minimum(jnp.round(self.rate * LEVELS), LEVELS - 1)  # a rate just below 1 must keep some
@@ -284,6 +287,7 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, x_BTD: ArrayLike, deterministic: bool = True) -> jax.Array:
         check_type(jnp.floating, x=x_BTD)
+        check_choice([*ACTIVATIONS, *GATES], activation=self.activation)
         x_BTD = jnp.asarray(x_BTD)
         base_DF, linear = self.mup_base, functools.partial(Linear, self.use_bias, self.dtype)
         into, out_of = xavier(self.gain, base_DF), xavier(self.gain, base_DF and base_DF[::-1])
@@ -320,6 +324,7 @@ class Residual(nn.Module):
     alpha: float = 1.0
 
     def setup(self) -> None:
+        check_choice(get_args(NormPlacement), placement=self.placement)
         self.norm = self.norm_cls()
         if self.placement == "sandwich":
             self.output_norm = self.norm_cls()
@@ -360,6 +365,7 @@ class Embedding(nn.Module):
     dtype: Any = jnp.float32
 
     def setup(self) -> None:
+        check_choice(get_args(EmbeddingInit), initial=self.initial)
         width = self.base_d_model or self.d_model
         deviations = {"normal": width**-0.5, "unit": 1.0, "kaiming": (2 / width) ** 0.5}
         if self.initial == "xavier":
@@ -370,6 +376,7 @@ class Embedding(nn.Module):
 
     def __call__(self, tokens_BT: ArrayLike) -> jax.Array:
         """The vectors of tokens; NaN for ids beyond the vocabulary."""
+        check_type(jnp.integer, tokens=tokens_BT)
         vectors_BTD = rows_of(self.table_ND, tokens_BT)
         if self.is_scaled:  # before the cast: in bfloat16 the root of 300 is 0.3 % off
             vectors_BTD = vectors_BTD * (self.base_d_model or self.d_model) ** 0.5

@@ -13,7 +13,7 @@ from flax import linen as nn
 from jax.typing import ArrayLike
 
 from transformer_jax.model.layers import product, rows_of, xavier
-from transformer_jax.model.shapes import check_multiple, check_positive, check_shapes
+from transformer_jax.model.shapes import check_choice, check_multiple, check_positive, check_shapes
 from transformer_jax.model_config import ModelConfig
 
 
@@ -27,6 +27,7 @@ def sinusoid(positions: ArrayLike, d_model: int, order: str = "interleaved") -> 
 
     `order`: "interleaved", sine and cosine in turn, or "halves", all sines first, as in Tensor2Tensor and Marian.
     """
+    check_choice(("interleaved", "halves"), order=order)
     turns = angles(positions, d_model)
     join: Any = {"interleaved": jnp.stack, "halves": jnp.concatenate}[order]
     paired: jax.Array = join([jnp.sin(turns), jnp.cos(turns)], axis=-1)
@@ -60,7 +61,8 @@ def apply_rotary(x_BTHK: ArrayLike, positions_BT: ArrayLike, theta: float = 10_0
 
 def relative_distances(queries_BT: ArrayLike, keys_BS: ArrayLike) -> jax.Array:
     """The position of each key relative to each query, BTS: negative before it, positive after it."""
-    return jnp.asarray(keys_BS)[:, None, :] - jnp.asarray(queries_BT)[:, :, None]
+    # From an int32 on: the difference of unsigned positions would wrap around.
+    return jnp.int32(0) + jnp.asarray(keys_BS)[:, None, :] - jnp.asarray(queries_BT)[:, :, None]
 
 
 def relative_buckets(distances: ArrayLike, buckets: int = 32, furthest: int = 128, causal: bool = False) -> jax.Array:

@@ -1,6 +1,6 @@
 """Checks of arguments where users call: one clear line, instead of an error from inside or a wrong result."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import jax
@@ -76,6 +76,13 @@ def check_positive(**numbers: Any) -> None:
     for name, number in numbers.items():
         if number is not None and not isinstance(number, jax.core.Tracer) and not number > 0:
             raise ValueError(f"{name} = {number}: must be above 0")
+
+
+def check_choice(choices: Collection[str], **values: str) -> None:
+    """Raises ValueError unless each value is one of the choices."""
+    for name, value in values.items():
+        if value not in choices:
+            raise ValueError(f"{name} = {value!r}: must be one of {', '.join(choices)}")
 
 
 def check_multiple(divisor: int, of: str, **numbers: int) -> None:
