@@ -142,7 +142,7 @@ class AcrossHeads(MultiHeadAttention):
         width = query.shape[-1]
         projected = self.queries(query), self.keys(query), self.values(query)
         folded = (x.reshape(-1, self.num_heads, 1, x.shape[-1]) for x in projected)
-        heads = self.attend(*folded, context.replace(mask=None, encoding=None))
+        heads = self.attend(*folded, unmasked(context).replace(encoding=None))
         output = self.output(heads.reshape(*query.shape[:-1], -1), width)
         return output, context.cache  # no word looks at another: nothing to keep
 
@@ -154,6 +154,12 @@ class Unscaled(MultiHeadAttention):
         return super().attend(q_BTHK * q_BTHK.shape[-1] ** 0.5, *others)
 
 
+def unmasked(context: Context) -> Context:
+    """Without a mask, and without what describes it to fused kernels."""
+    without: Context = context.replace(mask=None, lengths_B=None, is_causal=False)
+    return without
+
+
 class MasksIgnored(MultiHeadAttention):
     """No mask but the one that a cache needs, which is about its slots and not about words."""
 
@@ -161,7 +167,7 @@ class MasksIgnored(MultiHeadAttention):
         self, query: jax.Array, key_value: jax.Array | None, context: Context
     ) -> tuple[jax.Array, Cache | None]:
         fills_cache = context.cache is not None and key_value is not None
-        return super().with_context(query, key_value, context if fills_cache else context.replace(mask=None))
+        return super().with_context(query, key_value, context if fills_cache else unmasked(context))
 
 
 class NoPaddingMask(MultiHeadAttention):
@@ -171,7 +177,8 @@ class NoPaddingMask(MultiHeadAttention):
         self, query: jax.Array, key_value: jax.Array | None, context: Context
     ) -> tuple[jax.Array, Cache | None]:
         if context.cache is None or key_value is None:
-            context = context.replace(mask=causal_mask(query.shape[1]) if context.is_causal else None)
+            is_causal = context.is_causal
+            context = unmasked(context).replace(mask=causal_mask(query.shape[1]) if is_causal else None)
         return super().with_context(query, key_value, context)
 
 
@@ -179,7 +186,7 @@ class NoCrossMask(MultiHeadAttention):
     """Right in self-attention, which alone has positions."""
 
     def attend(self, q: Any, k: Any, v: Any, context: Context) -> jax.Array:
-        return super().attend(q, k, v, context.replace(mask=None) if context.encoding is None else context)
+        return super().attend(q, k, v, unmasked(context) if context.encoding is None else context)
 
 
 class WrongExponents(Positions):

@@ -12,6 +12,7 @@ from transformer_jax import (
     Context,
     MultiHeadAttention,
     causal_mask,
+    combine_masks,
     padding_mask,
     scaled_dot_product_attention,
 )
@@ -49,6 +50,13 @@ def decoded(cached_rows, rows):
     cache = MultiHeadAttention(2).apply({}, cached_rows, 3, 8, method="new_cache")
     x = jnp.ones((rows, 1, 8))
     return MultiHeadAttention(2).init(KEY, x, x, Context(cache=cache), method="with_context")
+
+
+def remembered(key_value, **fields):
+    attention = MultiHeadAttention(2)
+    variables = attention.init(KEY, X, X)
+    cache = attention.apply(variables, X, method="project_memory")
+    return attention.apply(variables, X, key_value, Context(cache=cache, **fields), method="with_context")
 
 
 def biased(bias):
@@ -94,7 +102,14 @@ def model(*inputs, head_masks=None, **changes):
         (lambda: with_inputs(source_segments=np.ones_like(SOURCE)), "for one side only"),
         (lambda: without_memory_mask("decode"), "cross_mask"),
         (lambda: without_memory_mask("step"), "cross_mask"),
-        (lambda: model(SOURCE, TARGET, head_masks={"encoder": X[0]}), r"head_masks\['encoder'\] .*\(1, 2\)"),
+        (lambda: model(SOURCE, TARGET, head_masks={"encoder": X[0]}), "head_mask has .* with layers = 1"),
+        (lambda: model(SOURCE, TARGET, head_masks={"cross": np.ones(2)}), "head_mask has .* with layers = 1"),
+        (lambda: model(SOURCE, TARGET, head_masks={"encode": X[0]}), "head_masks = 'encode': must be one of encoder, "),
+        (lambda: combine_masks(causal_mask(4), X[..., 0] > 0), r"mask has the shape \(2, 4\): .*None, None, :\]"),
+        (lambda: placed(is_causal=True), "mask is None, but lengths_B or is_causal describes one"),
+        (lambda: placed(lengths_B=[4, 4], window=1), "mask is None, but lengths_B or is_causal describes one"),
+        (lambda: remembered(None, encoding=ALiBi()), "cache is that of a memory"),
+        (lambda: remembered(X), "cache is that of a memory"),
         (lambda: attention(X, X, softcap=0.0), "softcap = 0.0: must be above 0"),
         (lambda: attention(X, X, num_key_value_heads=0), "num_key_value_heads = 0: must be above 0"),
         (lambda: attention(X, X, dropout=-0.1), "dropout = -0.1: must be at least 0"),

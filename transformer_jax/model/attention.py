@@ -64,6 +64,11 @@ def combine_masks(*masks: ArrayLike | None) -> jax.Array | None:
     given = [jnp.asarray(mask) for mask in masks if mask is not None]
     for mask in given:
         check_type(jnp.bool_, mask=mask)
+        if mask.ndim != 4:
+            raise ValueError(
+                f"mask has the shape {mask.shape}: must be [batch, heads, queries, keys]; [batch, keys] is "
+                "mask[:, None, None, :]"
+            )
     return functools.reduce(jnp.logical_and, given) if given else None
 
 
@@ -198,8 +203,8 @@ class Context(flax.struct.PyTreeNode):
     - `cache`: for decoding. The cache of self-attention, from `new_cache`, gets the new keys and values appended; the
       cache of cross-attention, from `project_memory`, is only read.
     - `head_mask`: a factor for each head's output, "H"; for a stack "NH", with a row per layer.
-    - `lengths_B`, `is_causal`: for fused kernels, which read no mask: the keys of each row that `mask` does not hide,
-      and whether it hides later ones. Without `lengths_B` a mask is computed by the plain formula.
+    - `lengths_B`, `is_causal`: describe `mask` to fused kernels, which read none: the keys of each row that it does not
+      hide, and whether it hides later ones. Without `lengths_B` a mask is computed by the plain formula.
     - `window`: in self-attention, keys farther away than this are hidden. Without a cache, later keys (if `is_causal`)
       and keys of other segments (`segments_BT`) are then hidden as well, whether or not `mask` does so.
     - `deterministic`: False applies dropout, and needs `rngs={"dropout": key}`.
@@ -288,6 +293,8 @@ class MultiHeadAttention(nn.Module):
         check_positive(window=context.window)
         check_shapes(query_BTD=query, **({} if is_cached else {"key_value_BSE": key_value}))
         query, mask, cache, encoding = jnp.asarray(query), context.mask, context.cache, context.encoding
+        if cache is not None and "filled" not in cache and (encoding is not None or key_value is not None):
+            raise ValueError("cache is that of a memory, from project_memory: key_value and encoding must be None")
         q_BTHK = self.queries(query)
         if encoding is not None:
             queries_BT, keys_BS = _positions(context, query, key_value)
@@ -308,6 +315,8 @@ class MultiHeadAttention(nn.Module):
                 cache = _append(cache, k_BSHK, v_BSHV)
         if cache is not None:
             k_BSHK, v_BSHV = (jnp.moveaxis(cache[name], -1, 1) for name in ("keys", "values"))
+        if mask is None and (context.lengths_B is not None or (context.is_causal and context.window is None)):
+            raise ValueError("mask is None, but lengths_B or is_causal describes one: pass it, as causal_mask(length)")
         check_shapes(q_BTHK=q_BTHK, k_BSGK=k_BSHK)
         shape_BHTS = (query.shape[0], self.num_heads, query.shape[1], k_BSHK.shape[1])
         context = context.replace(mask=broadcasting("mask", mask, jnp.bool_, shape_BHTS))

@@ -128,6 +128,17 @@ class _Stack(nn.Module):
         x_BTD = self.drop(self.positions[0].embed(x_BTD, context.positions_BT), context.deterministic)
         return checkpoint_name(x_BTD, RESIDUAL), context
 
+    def of_layer(self, context: Context, layer: int, encoding: Positions | None, cache: Any = None) -> Context:
+        """The context of one layer."""
+        head_mask = context.head_mask
+        if head_mask is not None:
+            shape, layers = jnp.shape(head_mask), self.num_layers
+            if len(shape) != 2 or shape[0] != layers:
+                raise ValueError(f"head_mask has the shape {shape}: must be [layers, heads], with layers = {layers}")
+            head_mask = jnp.asarray(head_mask)[layer]
+        own: Context = context.replace(encoding=encoding, cache=cache, head_mask=head_mask)
+        return own
+
     def post(self, x_BTD: jax.Array) -> jax.Array:
         return x_BTD if self.final_norm_cls is None else self.final_norm(x_BTD)
 
@@ -148,7 +159,7 @@ class Encoder(_Stack):
     def __call__(self, x_BSD: jax.Array, context: Context) -> jax.Array:
         x_BSD, context = self.pre(x_BSD, context)
         for i, (layer, encoding) in enumerate(self.in_order()):
-            x_BSD = layer(x_BSD, _of_layer(context, i, encoding))
+            x_BSD = layer(x_BSD, self.of_layer(context, i, encoding))
         return self.post(x_BSD)
 
 
@@ -174,8 +185,8 @@ class Decoder(_Stack):
         x_BTD, context = self.pre(x_BTD, context, filled)
         caches = []
         for i, (layer, encoding) in enumerate(self.in_order()):
-            own = _of_layer(context, i, encoding, cache and cache[i]["self"])
-            cross = _of_layer(cross_context, i, None, cache and cache[i]["cross"])
+            own = self.of_layer(context, i, encoding, cache and cache[i]["self"])
+            cross = self.of_layer(cross_context, i, None, cache and cache[i]["cross"])
             x_BTD, new_cache = layer(x_BTD, memory_BSD, own, cross)
             caches.append(new_cache)
         x_BTD = self.post(x_BTD)
@@ -186,13 +197,6 @@ class Decoder(_Stack):
         """An empty cache for decoding `beams` targets per row, of up to `length` tokens each, against this memory."""
         self.check_length(length)
         return tuple(layer.new_cache(memory_BSD, length * beams) for layer, _ in self.in_order())
-
-
-def _of_layer(context: Context, layer: int, encoding: Positions | None, cache: Any = None) -> Context:
-    """The context of one layer of a stack."""
-    head_mask_H = None if context.head_mask is None else jnp.asarray(context.head_mask)[layer]
-    own: Context = context.replace(encoding=encoding, cache=cache, head_mask=head_mask_H)
-    return own
 
 
 def attention_weights_of(shown: Any, attention: str) -> list[jax.Array]:

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from transformer_jax.model import build
 from transformer_jax.model.attention import Context, causal_mask, combine_masks, padding_mask, segment_mask
 from transformer_jax.model.layers import Embedding
-from transformer_jax.model.shapes import check_ids, check_shapes
+from transformer_jax.model.shapes import check_choice, check_ids, check_shapes
 from transformer_jax.model.stacks import DecoderCache
 from transformer_jax.model_config import ModelConfig
 
@@ -172,12 +172,9 @@ class Transformer(nn.Module):
         return default
 
     def _checked(self, head_masks: HeadMasks | None) -> HeadMasks:
-        """A mask of another name or shape would have no effect, or one on other heads."""
-        encoder, decoder, heads = self.config.num_encoder_layers, self.config.num_decoder_layers, self.config.num_heads
-        shapes = {"encoder": (encoder, heads), "decoder": (decoder, heads), "cross": (decoder, heads)}
-        for name, mask_NH in (head_masks or {}).items():
-            if jnp.shape(mask_NH) != shapes.get(name):
-                raise ValueError(f"head_masks[{name!r}] has the shape {jnp.shape(mask_NH)}: must be {shapes}")
+        """A mask of another name would have no effect."""
+        for name in head_masks or {}:
+            check_choice(("encoder", "decoder", "cross"), head_masks=name)
         return head_masks or {}
 
     def _lengths(self, tokens_BT: ArrayLike) -> jax.Array:
