@@ -33,6 +33,7 @@ from transformer_jax.data import batching
 from transformer_jax.runs.checkpoint import Checkpoints
 number, workdir = (next(a for a in sys.argv if a.startswith(f)).split("=")[1] for f in ("--process-id", "--workdir"))
 rows, asked = [], []
+signal.signal(signal.SIGINT, signal.default_int_handler)  # or a child of a background job ignores it
 def spy(pairs, members, *rest, **more):
     if len(pairs.source_offsets) > 100:  # those to validate on are fewer
         rows.extend(members.tolist())
