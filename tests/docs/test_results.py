@@ -206,6 +206,20 @@ def test_exact_match_with_the_length_given_is_on_the_page_of_scan():
         assert all(map(shown, map(float, scores), (row[1].split(" ")[0], row[4])))
 
 
+def test_the_scores_of_multi30k_are_those_of_sacrebleu():
+    bleu = json.loads((RESULTS / "multi30k/bleu.json").read_text())
+    page = (RESULTS / "multi30k/README.md").read_text()
+    found = re.fullmatch(r"(\S+) \(.* ratio = (\S+) .*\)", bleu["verbose_score"])
+    score, margin = f"{bleu['score']:.2f}", f"{bleu['confidence_var']:.2f}"
+    assert rows("results/multi30k/README.md", "| here") == [["here", score, *found.groups()]]
+    published = float(rows("results/multi30k/README.md", "| published")[0][1])
+    place = "within" if abs(published - bleu["score"]) <= bleu["confidence_var"] else "outside"
+    assert f"**{score} BLEU**; published {published} " in page
+    assert f"gives ± {margin}; the published score is {place} this interval" in page
+    lines = [json.loads(line) for line in (RESULTS / "multi30k/metrics.jsonl").read_text().splitlines()]
+    assert f"ended the run at update {lines[-1]['step']:,} of" in page
+
+
 # What each page says that such a sweep would find, of which metric.
 FOUND = {
     "table3": ("BLEU would", "bleu"),
@@ -282,9 +296,9 @@ def claims() -> Iterator[str]:
 
     demo = re.search(r"^bleu +(\S+)", (ROOT / "docs/getting_started.md").read_text(), re.M)
     yield f"one seed, BLEU {float(demo[1]):.1f} after five to ten minutes"
-    names = ("the same with alpha 1", "all 8,000", "published")
-    recipe, longer, published = (float(rows("results/multi30k/README.md", f"| {name}")[0][1]) for name in names)
-    yield f"BLEU {recipe:.1f} on test_2016_flickr, {longer:.1f} without early stopping; "
+    bleu = json.loads((RESULTS / "multi30k/bleu.json").read_text())
+    published = float(rows("results/multi30k/README.md", "| published")[0][1])
+    yield f"BLEU {bleu['score']:.1f} ± {bleu['confidence_var']:.1f} on test_2016_flickr; "
     yield f"Wu et al. published {published:.1f}"
     yield "2.6 million parameters, one seed"
     base = rows("performance.md", "| | flax linen")[0][4]  # the second row is of the tiny model
