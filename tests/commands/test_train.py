@@ -16,16 +16,6 @@ def test_the_end_names_the_next_command_unless_the_run_is_to_be_resumed(final, s
     assert (f"next: transformer-jax evaluate --workdir={tmp_path}" in capsys.readouterr().err) == final
 
 
-@pytest.mark.parametrize(("rate", "status"), [("0.1", 2), ("none", 0)])
-def test_an_option_that_the_custom_schedule_does_not_take(rate, status, tmp_path, monkeypatch, capsys):
-    """The config file may have it."""
-    monkeypatch.setattr("transformer_jax.experiment.train_run", lambda *_, **__: types.SimpleNamespace(final=True))
-    (tmp_path / "mine.py").write_text("def own(steps):\n    return lambda count: 0.1\n")
-    options = (f"--config.optimizer.schedule={tmp_path}/mine.py:own", f"--config.optimizer.learning_rate={rate}")
-    assert cli.main(["train", "--config=preset:demo", f"--workdir={tmp_path}/run", *options]) == status
-    assert ("takes no `peak`, so that optimizer.learning_rate" in capsys.readouterr().err) == (status == 2)
-
-
 @pytest.mark.parametrize(("rate", "is_known"), [("0.004", True), ("none", False)])
 def test_the_first_weights_warn_of_a_peak_rate_that_is_known(rate, is_known, tmp_path, monkeypatch, capsys):
     other = types.SimpleNamespace(config=experiment(), tokenizers={"source": Path("tokenizer.json")}, params=None)

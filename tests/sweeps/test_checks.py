@@ -120,15 +120,6 @@ def test_a_custom_module_must_fit(tmp_path):
     assert "model.parts.feed_forward" in problems(Variant("own", {"model.parts.feed_forward": f"{part}:Small"}))[0]
 
 
-def test_what_a_custom_schedule_does_not_take_has_no_effect(tmp_path):
-    path = tmp_path / "schedule.py"
-    path.write_text("def own(peak):\n    return lambda count: peak\n")
-    options = {"optimizer.learning_rate": 0.1, "optimizer.warmup_steps": 2, "optimizer.schedule": f"{path}:own"}
-    defined(Variant("equation 3's peak", {**options, "optimizer.learning_rate": None}))
-    (problem,) = problems(Variant("own", options))
-    assert problem.endswith("takes no `warmup_steps`, so that optimizer.warmup_steps has no effect")
-
-
 def test_tune_needs_a_schedule_with_a_peak(tmp_path):
     path = tmp_path / "schedule.py"
     path.write_text(

@@ -57,11 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
     # Slow to import: --help and a mistyped option should not wait.
     from transformer_jax.experiment import train_run
     from transformer_jax.processes.distributed import joined, processes
-    from transformer_jax.update.optimizer import refuse_untaken
 
     flags = (arguments.coordinator, arguments.processes, arguments.process_id)
     with joined(*flags, experiment.mesh):
-        refuse_untaken(experiment.optimizer, [path for path, _ in arguments.overrides])
         if arguments.init_from is not None:
             experiment, params = initialised(arguments)
         debugging = None

@@ -167,9 +167,9 @@ def _config_problems(sweep: Sweep, changes: Iterable[str], config: ExperimentCon
         return problems
 
     from transformer_jax.experiment import try_out  # slow to import
-    from transformer_jax.update.optimizer import refuse_untaken, refuse_without_peak
+    from transformer_jax.update.optimizer import refuse_without_peak
 
-    problems = problems_of(try_out, config) or problems_of(refuse_untaken, config.optimizer, set_here)
+    problems = problems_of(try_out, config)
     if sweep.tune:
         problems += problems_of(refuse_without_peak, config.optimizer)
     if sweep.weights == "best" and config.train.keep_best == 0:

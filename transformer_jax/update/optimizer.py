@@ -8,7 +8,7 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -26,13 +26,6 @@ from transformer_jax.update.sharding import path_name
 
 # The arguments that a custom schedule may take.
 SCHEDULE_ARGUMENTS = ("peak", "warmup_steps", "steps", "final_fraction", "d_model")
-# Options, and the argument that each of them sets.
-SETS = {
-    "learning_rate": "peak",
-    "warmup_steps": "warmup_steps",
-    "warmup_share": "warmup_steps",
-    "final_fraction": "final_fraction",
-}
 # Devices count updates in int32. No run gets there, but a larger train.steps may mean "without end".
 MOST_UPDATES = 2**31 - 1
 # Muon's parameters: kernels of the stacks, but not embeddings, the output (tied or not) and tables of positions.
@@ -95,18 +88,6 @@ def refuse_without_peak(config: OptimizerConfig) -> None:
         raise BadInput(f"optimizer.warmup_share = {config.warmup_share}: tune also needs optimizer.learning_rate")
     if is_address(config.schedule) and "peak" not in (custom := _load_schedule(config)).optional:
         raise custom.refusal("takes no `peak`, the learning rate that tune multiplies")
-
-
-def refuse_untaken(config: OptimizerConfig, given: Collection[str]) -> None:
-    """Raises BadInput for an option, of those given, that a custom schedule does not take."""
-    if is_address(config.schedule):
-        custom = _load_schedule(config)
-        # Equation 3's peak depends on the warmup.
-        taken = {*custom.optional, *["warmup_steps"] * ("peak" in custom.optional and config.learning_rate is None)}
-        for name, argument in SETS.items():
-            is_given = f"optimizer.{name}" in given and getattr(config, name) is not None
-            if is_given and argument not in taken:
-                raise custom.refusal(f"takes no `{argument}`, so that optimizer.{name} has no effect")
 
 
 def _load_schedule(config: OptimizerConfig) -> CustomFunction:
