@@ -31,7 +31,7 @@ ROUNDING = 1e-6
 # This many weights of resampled sentences are in memory at a time.
 BLOCK = 1 << 22
 # Sweeps that are simulated for the minimum detectable difference.
-SIMULATED_SWEEPS = 2000
+SIMULATED_SWEEPS = 10_000
 
 
 class Scores(NamedTuple):
