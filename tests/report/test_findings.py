@@ -230,6 +230,26 @@ def test_a_custom_metric_may_be_primary(sweep, best_is, better):
     }
 
 
+def test_seeds_that_tie_say_nothing_without_scores_of_sentences(sweep):
+    for name, score in (("base", 1.0), ("A h=1", 2.0), ("A h=4", 1.0)):
+        for seed in (0, 1):
+            path = record_file(sweep, name, seed)
+            measures = json.loads(path.read_text())["measures"]
+            edit(path, measures={**measures, "length": {"score": score, "signature": "mine"}})
+    (test,) = find(load_sweep(sweep))
+    assert [*test.by_metric["length"].differences] == ["A h=4"]  # which equals the baseline
+
+
+def test_contrasts_have_dots_only_if_all_seeds_are_there(asked, tmp_path):
+    """The scores of different seeds do not belong together."""
+    path = shutil.copytree(asked.content.sweep.path, tmp_path / "sweep", symlinks=True)
+    for name, seed in (("h1", 0), ("base", 1), ("pre", 2), ("both", 3)):
+        shutil.rmtree(path / "runs" / name / f"seed-{seed}")
+    for sweep, dots in ((asked.content.sweep.path, 5), (path, 0)):
+        (test,) = Report(sweep).content.tests
+        assert {len(found) for found in test.forests["effects"]["bleu"].seeds.values()} == {dots}
+
+
 def test_seeds_that_were_finished_after_a_report_are_named(sweep):
     """Whether they were planned before it or not."""
     changed(sweep, seeds=[0, 1, 2])
