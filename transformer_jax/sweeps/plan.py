@@ -85,8 +85,9 @@ def plan(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str],
     rows = [("variant", "differs in", "parameters", "FLOPs per run", "programs", "peak rate", "next run")]
     for name, config in experiments.items():
         is_custom = schema.is_address(config.optimizer.schedule)  # only the user's function knows its peak
-        rate = "custom" if is_custom else f"{peak_rate(config.optimizer, config.model.base_d_model):.3g}"
-        rate = rate if has_known_peak(config.optimizer) else "unknown"
+        rate = "custom" if is_custom else "unknown"
+        if not is_custom and has_known_peak(config.optimizer):
+            rate = f"{peak_rate(config.optimizer, config.model.base_d_model):.3g}"
         flops, programs = training_flops(config, steps[name]), config.data.num_shapes * PROGRAMS_OF_A_SHAPE
         facts = f"{parameters(config.model):,}", count_text(flops), str(programs), rate
         varied = repeated(definition.sweep, definition.variant(name))
