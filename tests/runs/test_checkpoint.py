@@ -196,7 +196,7 @@ EIO, EMFILE, ESTALE, ENOENT = (
 )
 IN_A_TEXT = ValueError("PERMISSION_DENIED: Failed to open: Permission denied [os_error_code='13']")
 TOO_MANY = ValueError("RESOURCE_EXHAUSTED: Failed to open: Too many open files [os_error_code='24']")
-UNAVAILABLE = ValueError("UNAVAILABLE: Error reading gs://bucket/d: HTTP response code: 503")
+UNAVAILABLE = ValueError("UNAVAILABLE: Error reading gs://bucket/d")
 # What tensorstore says of a server that is down, after 897 seconds.
 RETRIED = ValueError("ABORTED: All 32 retry attempts failed: CURL error Could not connect to server [curl_code='7']")
 FORBIDDEN = OSError("Forbidden: gs://bucket/d")

@@ -17,6 +17,7 @@ from typing import IO, Any, TypeVar
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import sealed
+from transformer_jax.files.storage_errors import PASSING
 
 T = TypeVar("T")
 
@@ -31,11 +32,6 @@ NOT_WRITABLE = {
 }
 NO_SYNC = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)  # of fsync, for a directory
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of flock
-# Errors that may pass by themselves, and so say nothing about the files.
-PASSING = {
-    *(errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EINTR, errno.EACCES),
-    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
-}
 # Seconds before each further attempt after such an error: two minutes.
 WAITS = (1.0, 4.0, 15.0, 40.0, 60.0)
 # The end of the name of a file that is being written.

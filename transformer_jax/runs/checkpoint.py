@@ -9,11 +9,10 @@ import functools
 import json
 import logging
 import os
-import re
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
 from transformer_jax.errors import BadInput, Failed, is_of_memory
-from transformer_jax.files.atomic import PASSING, patiently, sync_directory
+from transformer_jax.files import storage_errors
+from transformer_jax.files.atomic import patiently, sync_directory
 from transformer_jax.processes.distributed import processes
 from transformer_jax.update.sharding import path_name
 
@@ -34,13 +34,6 @@ SHOWN_DIFFERENCES = 12
 LOOKS = 3
 # Orbax leaves a coroutine behind when it cannot read a checkpoint; Python would warn of it at any later time.
 warnings.filterwarnings("ignore", message="coroutine 'Store.* was never awaited", category=RuntimeWarning)
-# The number of an error of the operating system in a message of tensorstore.
-OS_ERROR = re.compile(r"os_error_code='(\d+)'")
-# Signs of a bucket that cannot be reached now: modules that raise such errors, texts of tensorstore and gcsfs.
-UNREACHABLE = re.compile(
-    r"^(aiohttp|requests|gcsfs|google)\.|UNAVAILABLE|DEADLINE_EXCEEDED|UNAUTHENTICATED|Forbidden|retry attempts failed"
-    r"|HTTP response code: (401|403|429|5\d\d)"
-)
 
 
 class DamagedCheckpoint(Exception):
@@ -189,10 +182,8 @@ class Checkpoints:
         except Exception as error:
             whole = [step for step in self.steps if (self.directory / str(step)).is_dir()]
             safe = f"the newest complete one is of step {whole[-1]}" if whole else "there is none yet"
-            is_full = "No space left" in str(error) or "quota exceeded" in str(error)
-            reason = "the disk is full" if is_full else _first_line(error)
             raise Failed(
-                f"a checkpoint could not be written to {self.directory} ({reason}); {safe}. "
+                f"a checkpoint could not be written to {self.directory} ({storage_errors.short(error)}); {safe}. "
                 "The same command resumes from there"
             ) from error
 
@@ -206,9 +197,9 @@ class Checkpoints:
             except Exception as error:
                 if number := _passing_error(error, where):
                     raise OSError(number, os.strerror(number), str(where)) from error
-                if any(map(is_of_memory, _causes(error))):
+                if any(map(is_of_memory, storage_errors.causes(error))):
                     raise
-                raise DamagedCheckpoint(_first_line(error)) from error
+                raise DamagedCheckpoint(storage_errors.short(error)) from error
 
         for _ in range(LOOKS):
             try:
@@ -274,27 +265,10 @@ def differences(saved: dict[str, str], wanted: dict[str, str]) -> list[str]:
     ]
 
 
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, and all that led to it."""
-    yield error
-    for inner in (*getattr(error, "exceptions", ()), error.__cause__ or error.__context__):
-        if inner is not None:
-            yield from _causes(inner)
-
-
 def _passing_error(error: Exception, checkpoint: Path) -> int | None:
     """The number of an error of the operating system that passes; None for another error."""
-    for cause in _causes(error):
-        found = OS_ERROR.search(str(cause))
-        number = int(found[1]) if found else getattr(cause, "errno", None)
-        if UNREACHABLE.search(f"{type(cause).__module__}.{cause}"):
-            return errno.ETIMEDOUT
-        if number in PASSING:
-            return number
+    if (number := storage_errors.passing(error)) is not None:
+        return number
 
     def refused(problem: OSError) -> None:
         raise problem
@@ -306,7 +280,7 @@ def _passing_error(error: Exception, checkpoint: Path) -> int | None:
                 with open(os.path.join(folder, name), "rb") as file:
                     file.read(1)
     except OSError as problem:
-        return problem.errno if problem.errno in PASSING else None
+        return storage_errors.passing(problem)
     return None
 
 
