@@ -19,6 +19,7 @@ class Oven(Section):
     light: Literal["warm", "cold"] | None = option(None, "its colour")
     program: schema.Settings = option({}, "arguments of the timer")
     rules: schema.Groups = option((), "settings of the dishes whose name has a pattern")
+    menus: schema.NamedTexts = option({}, "cards in both languages")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +56,26 @@ def test_settings_from_a_config_and_from_a_command_line():
     assert schema.lay_over(Kitchen, values, as_json) == []
     assert schema.build(Kitchen, values).oven == Oven(program={"start": 3}, rules=(("bread", {}),))
     assert schema.build(Kitchen, json.loads(json.dumps(dataclasses.asdict(Kitchen(oven=oven))))).oven == oven
+
+
+def test_named_texts_from_a_config_and_from_a_command_line(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    values = {"oven": {"menus": {"lunch": {"source": "~/a.en", "target": ["a.de"]}}}}
+    typed = [("oven.menus.dinner.source", "b.en,c.en"), ("oven.menus.dinner.target", "b.de,c.de")]
+    assert schema.lay_over(Kitchen, values, typed) == []
+    oven = schema.build(Kitchen, values).oven
+    assert oven.menus == {
+        "lunch": {"source": ("/home/ada/a.en",), "target": ("a.de",)},
+        "dinner": {"source": ("b.en", "c.en"), "target": ("b.de", "c.de")},
+    }
+    assert schema.build(Kitchen, json.loads(json.dumps(dataclasses.asdict(Kitchen(oven=oven))))).oven == oven
+    louder = schema.with_texts(oven, lambda option, text: text.upper() if option.is_path else text)
+    assert louder.menus["lunch"] == {"source": ("/HOME/ADA/A.EN",), "target": ("A.DE",)} and louder.mode == "fan"
+    values = {}
+    assert schema.lay_over(Kitchen, values, [("oven.menus", '{"lunch": {"source": "a.tsv"}}')]) == []
+    assert schema.build(Kitchen, values).oven.menus == {"lunch": {"source": ("a.tsv",)}}
+    for wrong in ({"lunch": "a.tsv"}, {"lunch": {"sorce": "a.tsv"}}, {"lunch": {"source": 3}}):
+        assert "oven.menus" in problems({"oven": {"menus": wrong}})[0]
 
 
 def test_all_problems_are_reported_at_once():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -25,6 +26,7 @@ from transformer_jax.schema import (
     Condition,
     FilePath,
     Groups,
+    NamedTexts,
     Pattern,
     Section,
     Settings,
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 # The data, from text to batches.
 
+SPLITS = ("train", "valid", "test")
+TEST_NAME = re.compile(r"[^\W\d_]\w{0,40}")
 # The generated corpora. Corpora of symbols have more options.
 TOY_TASKS = ("copy", "reverse", "sort")
 TASKS = (*TOY_TASKS, "grammar")
@@ -150,6 +154,13 @@ class DataConfig(Section, affects="data"):
         (), "test text; () = pairs held out of the training text", affects="corpus", condition=OF_FILES
     )
     test_target: tuple[FilePath, ...] = option((), "its translation", affects="corpus", condition=OF_FILES)
+    tests: NamedTexts = option(
+        {},
+        'more test sets, by name: {"long": {"source": "long.en", "target": "long.de"}}, on a command line also '
+        "data.tests.long.source=long.en data.tests.long.target=long.de",
+        affects="corpus",
+        condition=OF_FILES,
+    )
     valid_size: int = option(1_000, "pairs held out for validation; at most a tenth", at_least=0, condition=NO_VALID)
     test_size: int = option(1_000, "pairs held out for testing; at most a tenth", at_least=0, condition=NO_TEST)
     corpus: str = option(
@@ -217,13 +228,30 @@ class DataConfig(Section, affects="data"):
         part = {"scan": f" {task.split}{cutoff}", "inflection": f" {task.language}_{task.size}"}
         return self.corpus + part.get(self.corpus, "")
 
+    @property
+    def texts(self) -> dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]]:
+        """For each split: the path of its options up to "source" or "target", and the files of both sides."""
+        prefixes = ("", "valid_", "test_")
+        found = {
+            split: (prefix, getattr(self, f"{prefix}source"), getattr(self, f"{prefix}target"))
+            for split, prefix in zip(SPLITS, prefixes, strict=True)
+        }
+        for name, sides in self.tests.items():
+            found[name] = (f"tests.{name}.", sides.get("source", ()), sides.get("target", ()))
+        return found
+
     def contradictions(self) -> Iterator[str]:
         if self.corpus and (self.source or self.target):
             yield self.clash("corpus", "source", "target", hint="give only one")
-        for name in ("", "valid_", "test_"):
-            source, target = getattr(self, f"{name}source"), getattr(self, f"{name}target")
+        for name in self.tests:
+            if not TEST_NAME.fullmatch(name) or name in SPLITS:
+                yield f"tests.{name}: must be letters, digits and _, and not {', '.join(SPLITS)}"
+        for place, source, target in self.texts.values():
             if source and target and len(source) != len(target):
-                yield self.clash(f"{name}source", f"{name}target", hint="must be the same number of files")
+                yield (
+                    f"{place}source = {', '.join(source)} and {place}target = {', '.join(target)}: "
+                    "must be the same number of files"
+                )
         if self.target_tokenizer_file and not self.tokenizer_file:
             yield self.clash("target_tokenizer_file", "tokenizer_file", hint="needs both")
 

@@ -242,7 +242,7 @@ def split_of(workdir: str | Path, experiment: ExperimentConfig, split: str) -> T
     data = experiment.data
     name = f"{split} of {data.corpus_name}"
     if not data.corpus:
-        files: tuple[str, ...] = getattr(data, f"{split}_source", ())
+        _, files, _ = data.texts.get(split, ("", (), ()))
         name = ", ".join(files) or f"{split} pairs held out of {', '.join(data.source)}"
     prepared = Prepared.open(RunFolder(workdir).data(experiment))
     return TestSet(name, split, *prepared.texts(split), prepared.groups(split), prepared.clusters(split))

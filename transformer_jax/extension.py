@@ -113,10 +113,15 @@ def read_code(address: str) -> CustomCode:
     return CustomCode(Path(path).name, source_digest(address), files)
 
 
+def named_in(path: str, variable: str) -> list[str]:
+    """The texts in a variable of a custom file: one text or several; none where it is not defined."""
+    named = vars(module_once(path)).get(variable, ())
+    return [named] if isinstance(named, str) else list(named)
+
+
 def named_files(path: str) -> dict[str, Path]:
     """The FILES of a custom file: looked for in the current directory, then beside the file."""
-    named = vars(module_once(path)).get(FILES, ())
-    names = [named] if isinstance(named, str) else named
+    names = named_in(path, FILES)
     found = {name: Path(name) if Path(name).is_file() else Path(path).parent / name for name in names}
     if missing := [name for name, place in found.items() if not place.is_file()]:
         raise BadInput(f"{path}: {FILES} names {missing[0]}, and there is no such file")

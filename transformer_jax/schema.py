@@ -50,6 +50,8 @@ Pattern = Annotated[str, "regular expression"]
 Part = Address | type | None  # a custom class for a part of the model, or None for the library's
 Settings = dict[str, Any]  # arguments by name, with values as in JSON
 Groups = tuple[tuple[str, Settings], ...]  # settings for what a pattern matches, in order
+NamedTexts = dict[str, dict[str, tuple[str, ...]]]  # the files of each side of texts that have names
+SIDES = ("source", "target")
 
 
 def is_address(text: str) -> bool:
@@ -91,6 +93,16 @@ def _groups(value: Any) -> Any:
     return tuple((re.compile(pattern).pattern, _settings(settings)) for pattern, settings in groups)
 
 
+def _named_texts(value: Any) -> Any:
+    def files(paths: Any) -> Any:
+        paths = paths.split(",") if isinstance(paths, str) else paths
+        return _if(isinstance(paths, (list, tuple)) and all(isinstance(path, str) for path in paths), tuple(paths))
+
+    texts = json.loads(value) if isinstance(value, str) else value
+    named = {name: {side: files(paths) for side, paths in sides.items()} for name, sides in texts.items()}
+    return _if(all(set(sides) <= set(SIDES) for sides in named.values()), named)
+
+
 def _with_tuples(value: Any) -> Any:
     """The value with tuples for its lists: values are the same after a round trip through JSON."""
     if isinstance(value, Mapping):
@@ -112,6 +124,7 @@ KINDS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     types.NoneType: ("none", lambda value: _if(value is None, None)),
     Settings: ('names and values as in JSON: {"b1": 0.9}', _settings),
     Groups: ('regular expressions and settings as in JSON: [["bias$", {"weight_decay": 0}]]', _groups),
+    NamedTexts: ('names and files as in JSON: {"long": {"source": "long.en", "target": "long.de"}}', _named_texts),
 }
 NOT_OF_THE_KIND = (ValueError, TypeError, KeyError, AttributeError, OverflowError, re.error)
 
@@ -166,7 +179,7 @@ class Option:
     @property
     def is_path(self) -> bool:
         """Whether it holds one or several paths."""
-        return FilePath in self.kinds
+        return FilePath in self.kinds or self.kind == NamedTexts
 
     @property
     def kind_in_words(self) -> str:
@@ -198,8 +211,11 @@ class Option:
         made, problem = self._of_a_kind(value)
         if problem := problem or self._outside(made):
             raise BadInput(f"{made!r}: {problem}")
-        in_bucket = self.affects == "corpus" and str(made).startswith(paths.BUCKETS)
-        return paths.expanded(made) if self.is_path and made and not in_bucket else made
+        return each_text(made, self._expanded) if self.is_path else made
+
+    def _expanded(self, path: str) -> str:
+        in_bucket = self.affects == "corpus" and path.startswith(paths.BUCKETS)
+        return paths.expanded(path) if path and not in_bucket else path
 
     def _of_a_kind(self, value: Any) -> tuple[Any, str]:
         """The value as one of its kinds, and what is wrong if it is of none."""
@@ -305,8 +321,12 @@ def options(section: type, prefix: str = "") -> Iterator[Option]:
 
 
 def find_option(section: type, path: str) -> Option:
-    """The option of a path."""
+    """The option of a path. Texts with names have paths of their own, such as `group.tests.long.source`."""
     known = {option.path: option for option in options(section)}
+    owner, _, side = path.rpartition(".")
+    texts = known.get(owner.rpartition(".")[0])
+    if texts is not None and texts.kind == NamedTexts and side in SIDES:
+        return texts
     if path not in known:
         raise ConfigError(_unknown([path], known))
     return known[path]
@@ -353,15 +373,24 @@ def with_values(section: Any, values: Mapping[str, Any]) -> Any:
 
 
 def with_texts(section: Any, change: Callable[[Option, str], str]) -> Any:
-    """The section with `change(option, text)` in place of each text."""
-    values: dict[str, Any] = {}
-    for option in options(type(section)):
-        value = value_at(section, option.path)
-        if isinstance(value, str):
-            values[option.path] = change(option, value)
-        elif isinstance(value, tuple) and all(isinstance(item, str) for item in value):
-            values[option.path] = tuple(change(option, text) for text in value)
+    """The section with `change(option, text)` in place of each text, except in settings."""
+    values = {
+        option.path: each_text(value_at(section, option.path), functools.partial(change, option))
+        for option in options(type(section))
+        if option.kind not in (Settings, Groups)
+    }
     return with_values(section, values)
+
+
+def each_text(value: Any, change: Callable[[str], str]) -> Any:
+    """The value of an option with `change(text)` in place of each text in it."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, tuple):
+        return tuple(each_text(item, change) for item in value)
+    if isinstance(value, dict):
+        return {name: each_text(item, change) for name, item in value.items()}
+    return value
 
 
 def differing(old: Section, new: Section) -> Iterator[tuple[Option, Any, Any]]:
@@ -387,7 +416,8 @@ def lay_over(section: type, values: dict[str, Any], texts: Iterable[tuple[str, s
     problems: list[str] = []
     for path, text in texts:
         try:
-            put(values, find_option(section, path).path, text)
+            find_option(section, path)
+            put(values, path, text)
         except ConfigError as error:
             problems += error.problems
     return problems

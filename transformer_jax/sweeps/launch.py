@@ -109,7 +109,10 @@ def prepare_data(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequen
         for split in definition.sweep.tests:
             if split not in known:
                 hint = did_you_mean(str(split), known)
-                problems.append(f"variant {run.variant!r}: tests = {split!r}: its data has no such sentences; {hint}")
+                problems.append(
+                    f"variant {run.variant!r}: tests = {split!r}: its data has no such sentences; {hint} (data.tests "
+                    "names test sets in files, TESTS in the file of a custom corpus its test sets)"
+                )
         if definition.tune and "valid" not in known:
             problems.append(f"variant {run.variant!r}: tune chooses by validation loss, and has no validation data")
     if problems:

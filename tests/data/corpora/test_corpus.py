@@ -24,6 +24,24 @@ def test_pairs_come_in_chunks_with_their_places(tmp_path):
     assert set(found.identity()) == {"function", "checksum of mine.py"}
 
 
+def test_a_custom_corpus_names_more_test_sets(tmp_path):
+    code = "def pairs(split): return [(split, 'b')] if split != 'valid' else None\n"
+    usual, found = corpus(tmp_path, code), corpus(tmp_path, f"TESTS = 'long'\n{code}")
+    assert found.splits == ("train", "test", "long") and usual.splits == ("train", "test")
+    (chunk,) = found.chunks("long", 9)
+    assert chunk.pairs == [("long", "b")]
+    assert found.identity() != usual.identity()
+
+
+@pytest.mark.parametrize(
+    ("tests", "message"),
+    [("['test']", "names 'test'"), ("['a/b']", "names 'a/b'"), ("['long']", "'long', for which it yields no pairs")],
+)
+def test_wrong_names_of_test_sets(tmp_path, tests, message):
+    with pytest.raises(BadInput, match=message):
+        corpus(tmp_path, f"TESTS = {tests}\ndef pairs(split): return [('a', 'b')] if split == 'train' else []\n")
+
+
 def test_text_that_cannot_be_stored_is_a_fault(tmp_path):
     found = corpus(tmp_path, r"def pairs(split): return [('é▁\u2028', 'b'), ('a\0', 'b'), ('a', '\ud800')]")
     (chunk,) = found.chunks("train", 10)

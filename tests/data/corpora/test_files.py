@@ -66,6 +66,32 @@ def test_several_files_are_read_in_turn(tmp_path):
     assert [source["lines"] for source in corpus.sources()] == [40, 40, 61, 61]
 
 
+def test_named_test_sets(tmp_path):
+    train, test = two_files(tmp_path), {"test_source": (written(tmp_path / "test.tsv", ["a\tb"]),)}
+    long = {"source": written(tmp_path / "long.en", ["a a a", "b b b"]), "target": written(tmp_path / "long.de", "cd")}
+    config = DataConfig(**train, **test, tests={"long": long, "odd": {"source": written(tmp_path / "o.tsv", ["x\ty"])}})
+    corpus = open_corpus(config)
+    assert corpus.splits == ("train", "test", "long", "odd")
+    assert read(config, "long") == [("a a a", "c"), ("b b b", "d")] and read(config, "odd") == [("x", "y")]
+    assert long["target"] in corpus.files and set(corpus.identity()["files"]) == set(corpus.splits)
+
+
+@pytest.mark.parametrize(
+    ("tests", "message"),
+    [
+        ({"valid": {"source": "a.tsv"}}, "tests.valid: must be letters"),
+        ({"../out": {"source": "a.tsv"}}, "tests.../out: must be letters"),
+        ({"long": {"source": "a,b", "target": "c"}}, "tests.long.source = a, b and tests.long.target = c: must be"),
+        ({"long": {"target": "c"}}, "data.tests.long.source: names no file"),
+        ({"long": {"source": "a.en"}}, "data.tests.long.target: names no file"),
+        ({"long": {"source": "a.tsv", "target": "c"}}, "data.tests.long.target: is not for"),
+    ],
+)
+def test_wrong_named_test_sets(tests, message):
+    with pytest.raises(BadInput, match=message):
+        open_corpus(DataConfig(source=("a",), target=("b",), tests=tests))
+
+
 def test_the_keys_of_a_split_are_part_of_the_identity(tmp_path):
     train = written(tmp_path / "train.tsv", ["a\tb"])
     valid = written(tmp_path / "valid.jsonl", ['{"en": "a", "de": "b", "fr": "c"}'])

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from transformer_jax import extension
-from transformer_jax.config import DataConfig
+from transformer_jax.config import SPLITS, TEST_NAME, DataConfig
 
 Pair = tuple[str, str]
 # The labels of a test example, such as {"category": "cp_recursion"}: results can be reported by group.
@@ -17,6 +17,8 @@ Labels = dict[str, str]
 # A pair, perhaps with labels, or what is wrong with the text in its place.
 Entry = Pair | tuple[str, str, Labels] | str
 END: Any = object()
+# A list of this name in the file of a custom corpus names more test sets, beside "test".
+TESTS = "TESTS"
 
 
 @dataclasses.dataclass
@@ -86,18 +88,26 @@ class Corpus(ABC):
 
 
 class CustomCorpus(Corpus):
-    """The pairs that `path/to/file.py:Name` yields for train and, if there are any, for valid and test."""
+    """The pairs that `path/to/file.py:Name` yields for train, valid and test, and for what TESTS in its file names."""
 
     def __init__(self, config: DataConfig):
         self._function = extension.load_function("data.corpus", config.corpus, required=("split",))
+        more = extension.named_in(extension.file_of(self._function.address), TESTS)
+        if wrong := [name for name in more if not TEST_NAME.fullmatch(name) or name in SPLITS]:
+            raise self._function.refusal(
+                f"{TESTS} names {wrong[0]!r}; letters, digits and _ are expected, and no split"
+            )
         found = [split for split in ("valid", "test") if any(True for _ in self._read(split))]
-        self.splits = ("train", *found)
+        if empty := [split for split in more if not any(True for _ in self._read(split))]:
+            raise self._function.refusal(f"{TESTS} names {empty[0]!r}, for which it yields no pairs")
+        self.splits, self._named_tests = ("train", *found, *more), more
 
     def identity(self) -> dict[str, Any]:
         """The code that defines it, and the files that FILES names."""
         code = extension.read_code(self._function.address)
         checksums = {f"checksum of {name}": digest for name, digest in {code.main: code.source, **code.files}.items()}
-        return {"function": self._function.address.rpartition(":")[2], **checksums}
+        tests = {"tests": self._named_tests} if self._named_tests else {}
+        return {"function": self._function.address.rpartition(":")[2], **checksums, **tests}
 
     def sources(self) -> list[dict[str, Any]]:
         return [{"corpus": self._function.address, **self.identity()}]

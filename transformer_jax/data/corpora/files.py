@@ -73,11 +73,10 @@ class FileCorpus(TextCorpus):
     def __init__(self, config: DataConfig):
         self._keys = (config.source_language or "source", config.target_language or "target")
         files: Files = {}
-        for split, prefix in (("train", ""), ("valid", "valid_"), ("test", "test_")):
-            sources, targets = getattr(config, f"{prefix}source"), getattr(config, f"{prefix}target")
+        for split, (prefix, sources, targets) in config.texts.items():
             missing = ""
             if not sources:
-                missing = "source" if targets or split == "train" else ""
+                missing = "source" if targets or split not in ("valid", "test") else ""
             elif not targets and any(_kind(path) == "lines" for path in sources):
                 missing = "target"
             if targets and any(_kind(path) != "lines" for path in sources):
