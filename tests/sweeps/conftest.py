@@ -9,6 +9,7 @@ from tests.support.devices import one_device
 from tests.support.sweep_runs import experiment_file
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.shielded import SIGNALS
 from transformer_jax.sweeps.worker import Worker
 
 FUNCTIONS = """
@@ -27,7 +28,7 @@ def folder(tmp_path):
 
 def work(folder, definition, *run_ids):
     """What a worker process does with these runs, here; returns its exit status."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {number: signal.getsignal(number) for number in (*SIGNALS, signal.SIGINT)}
     try:
         return Worker(folder, definition, [folder.find(definition, run_id) for run_id in run_ids]).work()
     finally:

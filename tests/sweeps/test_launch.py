@@ -253,7 +253,7 @@ def test_a_refused_sweep_leaves_no_trace(folder):
 
 def test_two_launchers_do_not_work_on_one_sweep(folder):
     folder.save(defined())
-    with folder.held(), pytest.raises(BadInput, match=f"process {os.getpid()}"):
+    with folder.held(), pytest.raises(Failed, match=f"process {os.getpid()}"):
         launch.launch(folder, defined(), LaunchOptions())
 
 

@@ -26,6 +26,7 @@ class Cluster:
 
     def __init__(self, *states, fails=()):
         self.states, self.submitted, self.fails, self.asked = dict(enumerate(states)), [], fails, 0
+        self.arrays = []  # the number of jobs in each
 
     def job_states(self):
         self.asked += 1
@@ -39,6 +40,7 @@ class Cluster:
 
     def submit_array(self, tasks):
         first = len(self.submitted)
+        self.arrays.append(len(tasks))
         self.submitted += [task.run_ids for task in tasks]
         return [SimpleNamespace(job_id=f"7_{first + number}") for number in range(len(tasks))]
 
@@ -119,16 +121,69 @@ def test_a_new_launch_asks_again_before_it_submits_what_may_be_running(folder, s
         states(Cluster(fails=(1,)), [run], detach=True)
 
 
+def test_more_jobs_than_an_array_may_have_are_several_arrays(folder, monkeypatch, squeue):
+    """With a number of jobs at a time, which is a limit of each array, one array waits for another."""
+    runs = folder.runs(defined(FOUR, seeds=3))
+    squeue("echo JOBID ST", scontrol='echo "MaxArraySize            = 4"')
+    for at_a_time, waits_for in ((None, [None, None]), (2, [None, "7"])):
+        folder.path.mkdir(exist_ok=True)
+        (folder.path / "slurm/jobs.json").unlink(missing_ok=True)
+        cluster, after = Cluster(), []
+        monkeypatch.setattr(Slurm, "executor", lambda *given: after.append(given[2]) or cluster)  # noqa: B023
+        SlurmPool(folder, Slurm({}, 10, at_a_time), Progress(runs, io.StringIO())).start([[run] for run in runs])
+        assert after == waits_for and cluster.arrays == [4, 2]
+        assert len(read_json(folder.path / "slurm/jobs.json")) == 6
+
+
+def test_the_limit_of_an_array_is_slurms_default_where_it_is_not_known(squeue):
+    squeue("", scontrol="exit 1")
+    assert slurm.max_array_size() == 1001
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "at_the_time", "exit_status", "again"),
+    [
+        (0, "finished", "R", 0, False),
+        (1, "failed", "R", 1, False),
+        (-9, "failed", "R", 137, False),  # no memory
+        (75, "stopped", "R", 75, True),  # preempted
+        (75, "stopped", "CA", 75, False),  # scancel
+    ],
+)
+def test_a_job_ends_as_its_worker_or_is_queued_again(
+    folder, squeue, monkeypatch, status, state, at_the_time, exit_status, again
+):
+    folder.save(defined())
+    monkeypatch.setenv("SLURM_JOB_ID", "9")
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
+    squeue(f"echo JOBID ST; echo 7_0 {at_the_time}", scontrol=f'echo "$@" > {folder.path}/asked')
+
+    def worker(sweep, runs):
+        for run in runs:
+            run.record_attempt(state=state)
+        return SimpleNamespace(runs=runs, conclude=lambda: status)
+
+    monkeypatch.setattr(slurm, "WorkerProcess", worker)
+    monkeypatch.setattr(slurm.signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit) as ended:
+        slurm.SlurmTask(folder.path, ["base/seed-0"])()
+    assert ended.value.code == exit_status
+    asked = folder.path / "asked"
+    assert (asked.read_text() == "requeue 7_0\n" if asked.exists() else False) == again
+
+
 @pytest.fixture
 def squeue(tmp_path, monkeypatch):
-    """Puts a squeue into the path that is this shell script; none if it is empty."""
+    """Puts a squeue, and a scontrol, into the path that are these shell scripts; none if they are empty."""
 
-    def squeue(script):
+    def squeue(script, scontrol="exit 1"):
         monkeypatch.setenv("PATH", str(tmp_path / "bin"))
         (tmp_path / "bin").mkdir(exist_ok=True)
-        if script:
-            (tmp_path / "bin/squeue").write_text(f"#!/bin/sh\n{script}\n")
-            (tmp_path / "bin/squeue").chmod(0o755)
+        for name, text in (("squeue", script), ("scontrol", scontrol)):
+            if text:
+                (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+                (tmp_path / "bin" / name).chmod(0o755)
 
     return squeue
 
@@ -140,6 +195,8 @@ def test_a_squeue_that_is_missing_or_fails_or_says_nothing_is_no_answer(squeue, 
         slurm.job_states()
     squeue("echo JOBID ST")
     assert slurm.job_states() == {}
+    squeue("echo; echo JOBID ST; echo; echo 7_0 R; echo '  '")
+    assert slurm.job_states() == {"7_0": "R"}
 
 
 def test_status_needs_no_squeue_and_knows_dead_nodes(folder, squeue, capsys):
@@ -166,5 +223,7 @@ def test_a_job_does_not_import_from_the_current_directory(monkeypatch, tmp_path)
     monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
     monkeypatch.setattr(submitit.SlurmExecutor, "affinity", classmethod(lambda cls: 2))
     executor = Slurm({"mem": "16GB", "gpus-per-node": "1", "account": "me"}, 10).executor(tmp_path)
-    assert executor._submitit_command_str.startswith(f"{sys.executable} -P -u -m submitit")
+    assert executor._submitit_command_str.startswith(f"{sys.executable} -P {slurm.shielded.__file__} -u -m submitit")
     assert executor.parameters["additional_parameters"] == {"mem": "16GB", "gpus_per_node": "1", "account": "me"}
+    after = Slurm({"dependency": "afterok:3"}, 10).executor(tmp_path, "7")
+    assert after.parameters["additional_parameters"] == {"dependency": "afterok:3,afterany:7"}

@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import shutil
+import signal
+import time
 
 import pytest
 
@@ -13,7 +15,7 @@ from tests.support.devices import one_device
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
 from tests.sweeps.conftest import work
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.errors import BadInput, Diverged, Failed
+from transformer_jax.errors import EXIT_UNFINISHED, BadInput, Diverged, Failed
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.processes.hardware import cores
 from transformer_jax.runs.metrics import read_metrics
@@ -76,6 +78,36 @@ def test_a_stop_leaves_what_had_failed(folder, monkeypatch, error, state):
     base, four = folder.runs(definition)
     assert base.attempt()["state"] == state and base.has_diverged() == (state == "diverged")
     assert four.attempt()["state"] == "stopped"
+
+
+class Trap:
+    """A stop signal comes while this object is freed, where Python ignores exceptions."""
+
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_stop_is_not_lost_and_a_second_one_does_not_end_its_recording(folder, monkeypatch):
+    definition = defined(FOUR)
+    folder.save(definition)
+    record = Worker._record
+
+    def train(self, runs):
+        Trap()
+        for _ in range(3000):  # until the stop arrives
+            time.sleep(0.01)
+        raise AssertionError("the stop was lost")
+
+    def recorded(self, run, state, **values):
+        if state == "stopped":
+            os.kill(os.getpid(), signal.SIGTERM)
+        record(self, run, state, **values)
+
+    monkeypatch.setattr(Worker, "_train_and_evaluate", train)
+    monkeypatch.setattr(Worker, "_record", recorded)
+    assert work(folder, definition, "base/seed-0", "h-=-4/seed-0") == EXIT_UNFINISHED
+    assert [run.attempt()["state"] for run in folder.runs(definition)] == ["stopped", "stopped"]
 
 
 def test_after_a_stop_no_further_run_starts_training(folder, monkeypatch):

@@ -23,7 +23,7 @@ from typing import Any
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepare import recipe_of
-from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.errors import BadInput, ConfigError, Failed
 from transformer_jax.files import paths
 from transformer_jax.files.atomic import Locked, explained, locked, made, write_json
 from transformer_jax.files.record import read_record
@@ -118,7 +118,7 @@ class SweepFolder:
                     stack.enter_context(made(self.path))
                     stack.enter_context(locked(self.path / ".lock", wait=False))
             except Locked as holder:
-                raise BadInput(f"{self.path}: {holder} is working on this sweep; wait, or use --status") from None
+                raise Failed(f"{self.path}: {holder} is working on this sweep; wait, or use --status") from None
             yield
 
     def data(self, experiment: ExperimentConfig) -> Path:

@@ -57,8 +57,8 @@ class WorkerProcess:
         with contextlib.suppress(OSError):
             self.process.stdin.close()
 
-    def conclude(self) -> None:
-        """Waits for the end, and records how it was for the runs for which the process could not."""
+    def conclude(self) -> int:
+        """Waits for the end, and records it for the runs for which the process could not; returns the exit status."""
         status = self.process.wait()
         self.ask_to_stop()  # closes the pipe
         state, error = "stopped", ""  # by SIGTERM before it had a handler for the signal
@@ -70,6 +70,7 @@ class WorkerProcess:
             # An older attempt tells nothing of a process that ended before it could begin.
             if attempt.get("pid") != self.process.pid or attempt.get("state") == "running":
                 run.record_attempt(state=state, error=error, ended=now())
+        return status
 
 
 def last_lines(log: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import getpass
 import os
@@ -12,14 +11,18 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from transformer_jax.errors import BadInput, Failed
+from transformer_jax.errors import EXIT_UNFINISHED, BadInput, Failed
 from transformer_jax.extras import require
 from transformer_jax.files.atomic import write_json
+from transformer_jax.files.progress import tell
+from transformer_jax.sweeps import shielded
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import PYTHON, WorkerProcess, last_lines
 from transformer_jax.sweeps.run import Job, SweepRun, now, read_json
@@ -27,47 +30,54 @@ from transformer_jax.sweeps.status import Progress
 
 # A job is over after this number of answers of squeue without it; the seconds between them before jobs are submitted.
 ABSENT, SECONDS_TO_SETTLE = 3, 5.0
-# A job is requeued whenever its time is up; it ends when its runs do.
-MAX_REQUEUES = 1000
+# The jobs in an array at most, where `scontrol show config` does not say: SLURM's own default.
+MAX_ARRAY_SIZE = 1001
 # States of squeue in which a job does nothing more: those where it did not end by itself, and all.
 BROKEN = {"F", "TO", "NF", "OOM", "BF", "DL"}
 OVER = BROKEN | {"CD", "CA", "PR"}
+# A job that is not cancelled: it runs, and perhaps SLURM is signaling it.
+RUNNING = {"R", "SI"}
 # The states of runs on which a worker does not work any more.
 ENDED = {"finished", "failed", "diverged", "stopped"}
 SBATCH_OPTION = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 class SlurmTask:
-    """A job: starts a worker, and has it save when SLURM signals that the time is up."""
+    """A job: starts a worker, has it save when SLURM signals, and queues the job again if runs are left then."""
 
     def __init__(self, sweep: Path, run_ids: Sequence[str]):
         self.sweep, self.run_ids = sweep, list(run_ids)
+        self.worker: WorkerProcess | None = None
 
     def __call__(self) -> None:
-        with SweepFolder(self.sweep).in_original_directory() as sweep, ignored(signal.SIGUSR1, signal.SIGUSR2):
+        """Ends with the exit status of the worker. submitit starts it with the signals blocked (shielded.py)."""
+        if signal.sigpending():  # SLURM has signaled already
+            requeue()
+            sys.exit(EXIT_UNFINISHED)
+        with SweepFolder(self.sweep).in_original_directory() as sweep:
             definition = sweep.load()
             self.worker = WorkerProcess(sweep, [sweep.find(definition, run_id) for run_id in self.run_ids])
-        self.worker.process.wait()
+        for number in shielded.SIGNALS:
+            signal.signal(number, self._stop)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, shielded.SIGNALS)
+        status = self.worker.conclude()
+        if any(run.attempt().get("state") == "stopped" for run in self.worker.runs):
+            requeue()
+        sys.exit(status if status >= 0 else 128 - status)
 
-    def checkpoint(self) -> Any:
-        """Called by submitit in the middle of `__call__`, before the job is requeued."""
-        from submitit.helpers import DelayedSubmission
-
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        assert self.worker is not None
         self.worker.ask_to_stop()
-        # WNOWAIT: `__call__`, which was interrupted, may be waiting for the process too.
-        os.waitid(os.P_PID, self.worker.process.pid, os.WEXITED | os.WNOWAIT)
-        return DelayedSubmission(SlurmTask(self.sweep, self.run_ids))
 
 
-@contextlib.contextmanager
-def ignored(*numbers: signal.Signals) -> Iterator[None]:
-    """A process started inside ignores these signals, which SLURM sends to all processes of a job for submitit."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def requeue() -> None:
+    """Queues the job of this process again, unless it was cancelled. SLURM then ends this process."""
+    number = os.environ["SLURM_JOB_ID"]
+    if "SLURM_ARRAY_TASK_ID" in os.environ:
+        number = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    if job_states("--jobs", number).get(number) in RUNNING:
+        tell(f"job {number} is queued again")
+        subprocess.run(["scontrol", "requeue", number], check=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +89,8 @@ class Slurm:
     at_a_time: int | None = None  # jobs of the array
     detach: bool = False
 
-    def executor(self, folder: Path) -> Any:
-        """The submitit executor; raises an error if there is no SLURM."""
+    def executor(self, folder: Path, after: str | None = None) -> Any:
+        """The submitit executor, of jobs that wait for the end of the job `after`; raises an error without SLURM."""
         for name, value in {"workdir": str(folder), **self.parameters}.items():
             if not SBATCH_OPTION.fullmatch(name) or not value.isprintable():  # they are lines of a shell script
                 raise BadInput(f"--slurm: {f'{name}={value}'!r}: must be an option of sbatch, on one line")
@@ -89,16 +99,27 @@ class Slurm:
             raise BadInput("--slurm: there is no sbatch on this machine; without --slurm the sweep runs here")
         from submitit import SlurmExecutor
 
-        # submitit starts `python -m submitit...` in the directory where the sweep was launched.
-        executor = SlurmExecutor(folder, max_num_timeout=MAX_REQUEUES, python=shlex.join(PYTHON))
+        parameters = {name.replace("-", "_"): value for name, value in self.parameters.items()}
+        if after is not None:
+            given = parameters.get("dependency")
+            parameters["dependency"] = f"{given},afterany:{after}" if given else f"afterany:{after}"
+        # submitit starts `python -u -m submitit...` in the directory where the sweep was launched.
+        executor = SlurmExecutor(folder, python=shlex.join([*PYTHON, shielded.__file__]))
         executor.update_parameters(
             time=self.minutes,
             job_name="transformer-jax",
             stderr_to_stdout=True,
-            additional_parameters={name.replace("-", "_"): value for name, value in self.parameters.items()},
+            additional_parameters=parameters,
             **({} if self.at_a_time is None else {"array_parallelism": self.at_a_time}),
         )
         return executor
+
+
+def max_array_size() -> int:
+    """The largest number of jobs in an array of this cluster."""
+    shown = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True).stdout
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", shown, re.MULTILINE)
+    return int(found[1]) if found else MAX_ARRAY_SIZE
 
 
 class NoAnswer(Failed):
@@ -128,21 +149,30 @@ class SlurmPool:
         return {job: run_ids for job, run_ids in self.jobs.items() if not self.runs.keys().isdisjoint(run_ids)}
 
     def start(self, jobs: Sequence[Job]) -> list[Job]:
-        """Submits all that is not submitted yet, as one array."""
+        """Submits all that is not submitted yet, in as few arrays as the cluster allows.
+
+        With a limit of jobs at a time, which holds for an array, an array waits for the one before.
+        """
         submitted = {run_id for run_ids in self.jobs.values() for run_id in run_ids}
         new = [run_ids for job in jobs if (run_ids := [r.run_id for r in job if r.run_id not in submitted])]
-        if new:
-            self.folder.mkdir(exist_ok=True)
-            tasks = [SlurmTask(self.sweep.path.absolute(), run_ids) for run_ids in new]
-            try:
-                job_ids = [job.job_id for job in self.slurm.executor(self.folder).submit_array(tasks)]
-            except Exception as error:  # of submitit's own types, with sbatch's message
-                raise Failed(f"sbatch did not accept the jobs: {str(error).strip()}") from None
-            self._record(self.jobs | dict(zip(job_ids, new, strict=True)))
-            for job, run_ids in zip(job_ids, new, strict=True):
-                self.progress.print(f"job {job}: {', '.join(run_ids)}")
+        size, before = max_array_size() if new else 1, None
+        for first in range(0, len(new), size):
+            before = self._submit(new[first : first + size], None if self.slurm.at_a_time is None else before)
         self.progress.pending |= {run_id: "queued" for run_ids in self._own_jobs().values() for run_id in run_ids}
         return []
+
+    def _submit(self, array: Sequence[list[str]], after: str | None) -> str:
+        """Submits an array with a job for each list of runs; returns its number."""
+        self.folder.mkdir(exist_ok=True)
+        tasks = [SlurmTask(self.sweep.path.absolute(), run_ids) for run_ids in array]
+        try:
+            job_ids = [job.job_id for job in self.slurm.executor(self.folder, after).submit_array(tasks)]
+        except Exception as error:  # of submitit's own types, with sbatch's message
+            raise Failed(f"sbatch did not accept the jobs: {str(error).strip()}") from None
+        self._record(self.jobs | dict(zip(job_ids, array, strict=True)))
+        for job_id, run_ids in zip(job_ids, array, strict=True):
+            self.progress.print(f"job {job_id}: {', '.join(run_ids)}")
+        return str(job_ids[0].partition("_")[0])
 
     def is_busy(self) -> bool:
         return bool(self._own_jobs()) and not self.slurm.detach
@@ -204,15 +234,16 @@ def recorded_jobs(sweep: SweepFolder) -> dict[str, list[str]]:
     return read_json(sweep.path / "slurm" / "jobs.json") or {}
 
 
-def job_states() -> dict[str, str]:
+def job_states(*which: str) -> dict[str, str]:
     """The states of the user's jobs, in squeue's abbreviations; it forgets a job minutes after its end."""
-    command = ["squeue", "--array", "--states=all", "--format=%i %t", "--user", getpass.getuser()]
+    of_user = ("--user", getpass.getuser())
+    command = ["squeue", "--array", "--states=all", "--format=%i %t", *(which or of_user)]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True)
-        _header, *lines = answer.stdout.splitlines()  # ValueError: it said nothing at all
+        _header, *lines = filter(None, map(str.split, answer.stdout.splitlines()))  # ValueError: it said nothing at all
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         raise NoAnswer(f"squeue does not answer: {getattr(error, 'stderr', '') or error}") from None
-    return dict(line.split() for line in lines)
+    return {words[0]: words[1] for words in lines if len(words) == 2}
 
 
 def in_queue(sweep: SweepFolder) -> dict[str, bool]:

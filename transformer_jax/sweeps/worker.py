@@ -14,9 +14,10 @@ import socket
 import statistics
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 
@@ -25,7 +26,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import training_batches
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.errors import BadInput, Diverged, Failed
+from transformer_jax.errors import EXIT_UNFINISHED, BadInput, Diverged, Failed
 from transformer_jax.experiment import TestSet, evaluate_run, identity, split_of, train_runs_together
 from transformer_jax.extension import UserCodeError
 from transformer_jax.files.atomic import explained, write_json, write_record
@@ -38,6 +39,7 @@ from transformer_jax.runs.folder import identifying_versions, numerics
 from transformer_jax.runs.metrics import is_validation, read_metrics
 from transformer_jax.runs.records import IDENTITY, difference, translations
 from transformer_jax.runs.tracking import Labels
+from transformer_jax.sweeps import shielded
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import SweepRun, digest, now, read_json
 from transformer_jax.sweeps.spec import ResolvedSweep
@@ -45,6 +47,8 @@ from transformer_jax.training.progress import count
 from transformer_jax.translation.load import Run, load_run
 from transformer_jax.update.optimizer import peak_rate
 
+# Seconds after which an exception that was raised for a signal must have arrived.
+SECONDS_TO_ARRIVE = 1.0
 # Lines of a traceback that are kept as the reason of a failure.
 KEPT_LINES = 8
 # The measures of a test set in a result.json, besides perplexity, exact match and custom metrics.
@@ -62,20 +66,23 @@ class Worker:
         self.sweep, self.definition, self.runs = sweep, definition, runs
         self.stopping = False
         self.failed: set[str] = set()  # ids of runs, those that diverged included
+        self._is_over, self._raise_again_at = False, 0.0
 
     def work(self) -> int:
         """Trains and evaluates all runs; returns the exit status."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._raise)
         with contextlib.ExitStack() as locks:
             try:
+                self._handle_signals()
                 if unfinished := self._lock(locks):
                     self._train_and_evaluate(unfinished)
             except Stopped:
+                self._is_over = True
                 for run in self.runs:
                     if run.result() is None and run.run_id not in self.failed:
                         self._record(run, "stopped")
-        return 1 if self.failed else 0
+            self._is_over = True
+        is_stopped = any(run.attempt().get("state") == "stopped" for run in self.runs)
+        return 1 if self.failed else EXIT_UNFINISHED if is_stopped else 0
 
     def stop_when_stdin_ends(self) -> None:
         """In another thread: when the launcher closes the pipe (the kernel does if it dies), training saves and ends.
@@ -87,9 +94,29 @@ class Worker:
         self.stopping = True
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def _raise(self, number: int, frame: object) -> NoReturn:
+    def _handle_signals(self) -> None:
+        """Handles signals, which a job on a cluster has blocked until now (shielded.py)."""
+        for number in (signal.SIGUSR1, signal.SIGUSR2):  # for the job, which then closes stdin
+            signal.signal(number, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._raise)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, shielded.SIGNALS)
+
+    def _raise(self, number: int, frame: object) -> None:
+        """Raises Stopped, and again a second later if it did not arrive: in a callback, such as one of the garbage
+        collector, Python prints an exception and goes on. Other signals are ignored meanwhile and afterwards."""
         self.stopping = True
+        if self._is_over or time.monotonic() < self._raise_again_at:
+            return
+        self._raise_again_at = time.monotonic() + SECONDS_TO_ARRIVE
+        again = threading.Timer(SECONDS_TO_ARRIVE, self._ask_again)
+        again.daemon = True
+        again.start()
         raise Stopped
+
+    def _ask_again(self) -> None:
+        if not self._is_over:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def _lock(self, locks: contextlib.ExitStack) -> list[SweepRun]:
         """Waits until no other process works on these runs; returns those that are not finished then."""
