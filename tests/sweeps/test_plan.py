@@ -26,6 +26,18 @@ def test_runs_that_tune_are_counted(folder, text):
     assert ": 4 runs to train, 0 finished" in text(definition)
 
 
+@pytest.mark.parametrize(("quick", "count"), [(False, 2), (True, 0)])
+def test_one_program_is_timed_for_all_variants_that_differ_in_numbers(folder, monkeypatch, quick, count):
+    timed = []
+    monkeypatch.setattr(plan, "time_update", lambda config, _: timed.append(config) or Timed(40.0, 0.5))
+    rates = [Variant(f"rate {rate}", {"optimizer.learning_rate": rate}) for rate in (0.001, 0.002, 0.004)]
+    definition = defined(FOUR, *rates)
+    printed = plan.plan(folder, definition, definition.chosen(None), quick=quick)
+    assert len(timed) == count, "one with two heads, one with four"
+    assert ("by one update of each of 2 programs, timed now" in printed) == (not quick)
+    assert ("nothing was timed (--quick)" in printed) == quick
+
+
 def test_the_peak_rate_of_each_variant_and_the_processes(text, monkeypatch):
     monkeypatch.setattr(plan, "slots", lambda *_: [Slot()] * 4)  # a machine with four GPUs
     changes = {"optimizer.learning_rate": None}

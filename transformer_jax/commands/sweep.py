@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tune", type=factors, metavar="FACTORS", help=about)
     add = parser.add_argument_group("without running anything").add_argument
     add("--dry-run", action="store_true", help="print every variant, what differs, its size and its cost")
+    add("--quick", action="store_true", help="with --dry-run: time nothing, and estimate no cost in hours")
     add("--status", action="store_true", help="print the state of every run, and its score by the primary metric")
     add("--json", action="store_true", help="with --status: as JSON, with hosts and seconds since the last step")
     how = parser.add_argument_group("how it is run")
@@ -97,6 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.json and not arguments.status:
         raise BadInput("--json: has no effect without --status")
+    if arguments.quick and not arguments.dry_run:
+        raise BadInput("--quick: has no effect without --dry-run")
     folder = SweepFolder(arguments.workdir)
     names = {field.name for field in dataclasses.fields(LaunchOptions)} - {"slurm"}
     with folder.in_original_directory() if arguments.file is None else contextlib.nullcontext(folder) as sweep:
@@ -115,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
         with confined(slots(jobs)[0]):  # updates are timed as a run would make them
             definition = _definition(arguments, sweep)
             variants = definition.chosen(options.only)
-            print(plan(sweep, ready(sweep, definition, options), variants, jobs))
+            print(plan(sweep, ready(sweep, definition, options), variants, jobs, arguments.quick))
         return 0
 
 

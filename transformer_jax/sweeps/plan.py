@@ -1,7 +1,7 @@
 """The output of `--dry-run`: every variant, what differs in it, its size, and an estimate of the time it takes.
 
-The time is taken from finished runs, or follows from one update of each variant that is compiled and timed now. It is
-meant to be right within a factor of two.
+The time is taken from finished runs, or follows from one update of each program that is compiled and timed now.
+Variants that differ in numbers alone, such as a rate, have the same. It is meant to be right within a factor of two.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import datetime
 import statistics
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,8 +57,10 @@ class Timed(NamedTuple):
     update: float
 
 
-def plan(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str], jobs: int | None = None) -> str:
-    """A table of the variants, and how long what is not finished yet will take."""
+def plan(
+    sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str], jobs: int | None = None, quick: bool = False
+) -> str:
+    """A table of the variants, and how long what is not finished yet will take; `quick`: without timing anything."""
     experiments = {name: definition.experiments[name] for name in variants}
     data = {name: sweep.data(config) for name, config in experiments.items()}
     unprepared = [name for name, folder in data.items() if not (folder / MANIFEST).is_file()]
@@ -67,20 +69,22 @@ def plan(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str],
     unfinished = [status for status in statuses if status.state not in ("finished", "diverged")]
     known = [(run, seconds_taken(run)) for run in sweep.all_runs(definition) if run.is_finished()]
     finished = [(run, taken) for run, taken in known if taken is not None]
-    timed = {}
-    if unfinished and not finished:
-        with counting("timing an update", "variants", len(experiments)) as advance:
-            for name, config in experiments.items():
-                timed[name] = time_update(config, data[name])
+    programs = {name: program_of(config, data[name]) for name, config in experiments.items()}
+    timed = dict[Hashable, Timed]()
+    if unfinished and not finished and not quick:
+        alike = {program: name for name, program in programs.items()}
+        with counting("timing an update", "programs", len(alike)) as advance:
+            for program, name in alike.items():
+                timed[program] = time_update(experiments[name], data[name])
                 advance(1)
     seconds, next_run = [0.0], dict[str, float]()
-    for status in unfinished:
+    for status in unfinished if finished or timed else ():
         run, name = status.run, status.run.variant
         left = max((steps[name] or run.experiment.train.steps) - status.step, 0)
         if finished:
             seconds.append(seconds_by_finished(run, left, finished))
         else:
-            seconds.append(seconds_by_timing(run, left, timed[name], is_first=name not in next_run))
+            seconds.append(seconds_by_timing(run, left, timed[programs[name]], is_first=name not in next_run))
         next_run.setdefault(name, seconds[-1])
     rows = [("variant", "differs in", "parameters", "FLOPs per run", "programs", "peak rate", "next run")]
     for name, config in experiments.items():
@@ -88,21 +92,25 @@ def plan(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str],
         rate = "custom" if is_custom else "unknown"
         if not is_custom and has_known_peak(config.optimizer):
             rate = f"{peak_rate(config.optimizer, config.model.base_d_model):.3g}"
-        flops, programs = training_flops(config, steps[name]), config.data.num_shapes * PROGRAMS_OF_A_SHAPE
-        facts = f"{parameters(config.model):,}", count_text(flops), str(programs), rate
+        flops, count = training_flops(config, steps[name]), config.data.num_shapes * PROGRAMS_OF_A_SHAPE
+        facts = f"{parameters(config.model):,}", count_text(flops), str(count), rate
         varied = repeated(definition.sweep, definition.variant(name))
-        rows.append((name, changes(varied), *facts, duration(next_run.get(name, 0.0))))
+        time_left = "unknown" if unfinished and len(seconds) == 1 else duration(next_run.get(name, 0.0))
+        rows.append((name, changes(varied), *facts, time_left))
     seeds, tune = ", ".join(map(str, definition.seeds)), definition.tune or ()
     processes = len(slots(jobs))
     how = f"with {processes} processes at a time" if processes > 1 else "one after the other"
-    by = f"{len(finished)} finished runs" if finished else "one update of each variant, timed now"
+    by = f"{len(finished)} finished runs" if finished else f"one update of each of {len(timed)} programs, timed now"
+    total = f"about {duration(max(sum(seconds) / processes, *seconds))} {how} on this machine, by {by}; right within a "
+    total += "factor of two, if no run ends early"
+    if unfinished and len(seconds) == 1:
+        total = "how long they take is not estimated, because nothing was timed (--quick)"
     lines = [
         f"{definition.sweep.name}: {definition.sweep.question}\n",
         aligned(rows, texts=2),
         f"\n{len(variants)} variants, seeds {seeds}{f' and {len(tune)} learning rates' if tune else ''}: "
         f"{len(unfinished)} runs to train, {len(statuses) - len(unfinished)} finished",
-        f"about {duration(max(sum(seconds) / processes, *seconds))} {how} on this machine, by {by}; right within a "
-        "factor of two, if no run ends early",
+        total,
         f"differences between seeds include: {'; '.join(SOURCES[source] for source in definition.vary)}",
         f"FLOPs are of full batches of {LENGTH}-token sentences (a report counts the tokens trained on)",
     ]
@@ -112,6 +120,16 @@ def plan(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str],
             "for, and runs with train.epochs to have train.steps updates"
         )
     return "\n".join(lines)
+
+
+def program_of(config: ExperimentConfig, data: Path) -> Hashable:
+    """Identifies the program of an update, except for the numbers in it, on which its time does not depend."""
+    values = [
+        schema.value_at(config, option.path) if option.together is None else bool(schema.value_at(config, option.path))
+        for option in schema.options(ExperimentConfig)
+        if option.affects in ("data", "result", "computation") and not option.path.startswith("decode.")
+    ]
+    return str(data), repr(values)
 
 
 def changes(variant: Variant) -> str:
