@@ -33,6 +33,7 @@ COMMANDS = {
     **dict.fromkeys(("train", "translate", "evaluate", "score", "average", "export", "import", "sweep"), ("train",)),
     "report": ("report",),
     "diff": ("data",),
+    "status": (),
     "prepare": ("data",),
     "inspect": ("train",),
     "plot": ("train", "report"),

@@ -45,6 +45,10 @@ def test_failures_without_progress_are_counted(submitted):
     assert submitted(1) == (False, 1)
 
 
+def test_preemption_before_training_began_is_no_failure(submitted):
+    assert [submitted(143) for _ in range(4)] == [(True, 0)] * 4
+
+
 def test_nothing_is_left_where_a_training_has_finished(submitted, tmp_path):
     assert submitted(1) == (True, 0) and submitted(0) == (False, 0)
     assert not list(tmp_path.glob(".train-*"))

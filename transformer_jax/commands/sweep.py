@@ -122,10 +122,12 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
 
 
-def show_status(sweep: "SweepFolder", only: Sequence[str] | None = None, as_json: bool = False) -> int:
+def show_status(
+    sweep: "SweepFolder", only: Sequence[str] | None = None, as_json: bool = False, max_age: int | None = None
+) -> int:
     """Prints the state of every run of a sweep, or only of variants that match a pattern of `only`.
 
-    Returns 0 if all are finished, 1 if one failed or diverged, and else 75.
+    Returns 0 if all are finished, 1 if one failed, diverged or wrote nothing for `max_age` seconds, and else 75.
     """
     from transformer_jax.sweeps.slurm import NoAnswer, in_queue
     from transformer_jax.sweeps.status import BAD, Progress, counts, failure, table
@@ -144,7 +146,10 @@ def show_status(sweep: "SweepFolder", only: Sequence[str] | None = None, as_json
     else:
         lines = [table(statuses), *failed, unknown, counts(statuses)]
         print("\n\n".join(filter(None, lines)))
-    return 1 if failed else 0 if all(status.state == "finished" for status in statuses) else EXIT_UNFINISHED
+    is_silent = max_age and any(at.state == "running" and (at.age or 0) > max_age for at in statuses)
+    return (
+        1 if failed or is_silent else 0 if all(status.state == "finished" for status in statuses) else EXIT_UNFINISHED
+    )
 
 
 def _slurm(arguments: argparse.Namespace) -> "Slurm | None":

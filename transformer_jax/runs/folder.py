@@ -36,6 +36,7 @@ from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_bytes, read_object, read_record
 from transformer_jax.runs.code import CodeSnapshots, changes, code_of
 from transformer_jax.runs.metrics import read_metrics
+from transformer_jax.runs.state import record_state
 from transformer_jax.runs.tracking import Labels, Tracking
 from transformer_jax.version import commit, source_digest
 
@@ -207,6 +208,12 @@ class RunFolder:
             self.code.keep(addresses, code, step or 0)
             with write_atomically(self.config) as file:
                 file.write(text)
+        self.record_state("running")
+
+    def record_state(self, state: str, why: str = "") -> None:
+        """Records that the training begins or how it ended, for `transformer-jax status`."""
+        if self.writes:
+            record_state(self.path, state, why)
 
     def notes(self) -> list[str]:
         """A warning that names steps that were made by other code."""

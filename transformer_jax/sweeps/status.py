@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime
-import fcntl
 import socket
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from transformer_jax.runs.metrics import duration, read_metrics
+from transformer_jax.runs.state import is_held
 from transformer_jax.sweeps.run import LOCK, SweepRun
 
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -61,22 +61,10 @@ def state_of(path: Path, attempt: Mapping[str, Any]) -> tuple[str, str]:
     state, error = attempt.get("state"), str(attempt.get("error") or "").strip()
     if state in ("failed", "diverged"):
         return state, error or "no error was recorded"
-    if state == "running" and attempt.get("host") == socket.gethostname() and not is_held(path):
+    if state == "running" and attempt.get("host") == socket.gethostname() and not is_held(path / LOCK):
         return "interrupted", "its process is gone"  # on another machine the lock may not be visible
     # Finished without a valid result: the sweep asks for more than it did then.
     return (state, error) if state in ("running", "stopped") else ("waiting", "")
-
-
-def is_held(path: Path) -> bool:
-    """Whether a process is working on the run in this folder, as far as locks can tell."""
-    try:
-        with open(path / LOCK) as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # no such file, or a file system without locks
-        return False
-    return False
 
 
 def status_of(run: SweepRun) -> RunStatus:

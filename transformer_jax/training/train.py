@@ -552,7 +552,9 @@ class Recorder:
                 f"guessing's ({classes:,}); a lower optimizer.learning_rate or an optimizer.clip_norm may help"
             )
         if self.diverged:
+            self.folder.record_state("diverged", self.diverged)
             return Ending(self.diverged, diverged=True)
+        self.folder.record_state("finished" if ending.final else "stopped", ending.why)
         then = "" if ending.final else "; the same command resumes the run"
         known = self.checkpoints.scores
         if ending.final and known:
