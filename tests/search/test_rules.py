@@ -19,6 +19,7 @@ from tests.support.searches import (
     assert_same,
     beam,
     brute_force,
+    every_target,
     greedy,
     log_probability,
     sample,
@@ -192,6 +193,67 @@ def test_the_exponent_of_the_penalty_may_be_traced():
     assert np.isnan(traced(np.nan).scores_BN).all()
 
 
+def has_repeat(target, size):
+    grams = [target[i : i + size] for i in range(len(target) - size + 1)]
+    return len(grams) > len(set(grams))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_no_ngram_occurs_twice(size):
+    """The best of all targets without one, by enumeration; the log-probabilities stay those of the model."""
+    tables, options = tables_of(21), {"no_repeat_ngram_size": size, "min_length": 3}
+    tables[:, :, A] += 2  # without the rule most targets are As
+    tables[0, :, B] = -np.inf
+    wide = beam(tables, beam_size=WIDE, n_best=2, **options)
+    for sentence, table in enumerate(tables[1:], start=1):
+        allowed = [each for each in brute_force(table, "gnmt", 0.6, min_length=3) if not has_repeat(each[1], size)]
+        assert_found(wide, sentence, allowed[:2])
+    assert wide.finished_BN[0].any() == (size > 1)  # only As, at least two
+    for found in (greedy(tables, **options), sample(tables, jax.random.key(0), **options)):
+        for sentence, (target,) in enumerate(targets_of(found, sentence) for sentence in range(len(tables))):
+            assert found.finished_BN[sentence, 0] == (not has_repeat(target, size) and (sentence > 0 or size > 1))
+    longest = beam(tables, min_length=LENGTH)
+    assert any(has_repeat(targets_of(longest, sentence)[0], size) for sentence in range(len(tables)))
+
+
+def test_a_prefix_may_repeat_itself_and_is_not_repeated():
+    tables = tables_of(22, 2)
+    found = beam(tables, beam_size=WIDE, prefix=[[A, A, A], [A, B, A]], no_repeat_ngram_size=2, n_best=9)
+    targets = [targets_of(found, sentence) for sentence in range(2)]
+    expected = {(A, A, A, *more, EOS) for more in ((), (B,), (B, A), (B, B))}
+    assert {target for target in targets[0] if target} == expected
+    assert {target for target in targets[1] if target} == {(A, B, A, EOS), (A, B, A, A, EOS)}
+
+
+@pytest.mark.parametrize("search", [greedy_search, beam_search, sample_search])
+def test_a_search_starts_after_a_prompt_that_is_in_the_cache(search):
+    """With first tokens of <bos> nothing changes; with others the first step reads them."""
+    tables, keys = tables_of(23), (jax.random.key(0),) if search is sample_search else ()
+    options = {"beam_size": WIDE} if search is beam_search else {}
+    cache = start(tables, options.get("beam_size", 1))
+
+    @jax.jit
+    def found(node, first_tokens):
+        given = {**cache, "node_R": jnp.full_like(cache["node_R"], node)}
+        rules = {"batch_size": len(tables), "max_length": 4, "length_penalty": "none", "first_tokens": first_tokens}
+        return searched(search, step, given, *keys, **rules, **options)
+
+    usual = jax.jit(
+        lambda: searched(search, step, cache, *keys, batch_size=16, max_length=4, length_penalty="none", **options)
+    )
+    assert_same(found(0, np.full(16, BOS)), usual())
+    prompts = np.where(np.arange(16) % 2, A, B)
+    continued = found(1, prompts)
+    for sentence, table in enumerate(tables):
+        prompt = (int(prompts[sentence]),)
+        ((target,), shift) = targets_of(continued, sentence), log_probability(table, prompt)
+        expected = log_probability(table, prompt + target) - shift
+        np.testing.assert_allclose(continued.log_probabilities_BN[sentence, 0], expected, atol=1e-5)
+        if search is beam_search:
+            best = max(log_probability(table, prompt + other) - shift for other in every_target(4))
+            np.testing.assert_allclose(expected, best, atol=1e-5)
+
+
 # What is refused.
 
 
@@ -207,6 +269,13 @@ def test_the_exponent_of_the_penalty_may_be_traced():
     (greedy_search, {"prefix": np.array([[PAD, A], [A, A]])}, "prefix has a token after"),
     (greedy_search, {"prefix": np.array([[BOS, A], [A, A]])}, "prefix has <bos>"),
     (beam_search, {"alpha": np.array([0.6, 1.0])}, r"alpha has the shape \(2,\): must be one number"),
+    (greedy_search, {"alpha": np.inf}, "alpha = inf: must be a finite number"),
+    (greedy_search, {"prefix": np.array([[4.5], [3.0]])}, "prefix is float64: must be whole numbers"),
+    (greedy_search, {"first_tokens": np.ones(2)}, "first_tokens is float64: must be whole numbers"),
+    (greedy_search, {"first_tokens": np.array([1, 2, 3])}, r"first_tokens has the shape \(3,\): must be \(2,\)"),
+    (greedy_search, {"first_tokens": np.array([1, 9])}, "first_tokens is .* ids must be between 0 and 4"),
+    (greedy_search, {"no_repeat_ngram_size": 0}, "no_repeat_ngram_size = 0: must be a whole number, at least 1"),
+    (greedy_search, {"max_length": 2.5}, "max_length = 2.5: must be a whole number"),
     (sample_search, {"temperature": 0.0}, "temperature"),
     (sample_search, {"top_k": 0}, "top_k"),
     (sample_search, {"top_p": 1.5}, "top_p"),
@@ -217,6 +286,15 @@ def test_bad_arguments_are_named(search, options, name):
     options = {"batch_size": 2, **({"keys": jax.random.key(0)} if search is sample_search else {}), **options}
     with pytest.raises(ValueError, match=name):
         searched(search, step, start(tables_of(0, 2)), **options)
+
+
+@pytest.mark.parametrize(("search", "name"), [
+    (beam_search, "beam_size"), (beam_search, "n_best"), (greedy_search, "max_length"), (sample_search, "top_k"),
+])  # fmt: skip
+def test_what_a_program_is_compiled_for_is_not_traced(search, name):
+    keys = (jax.random.key(0),) if search is sample_search else ()
+    with pytest.raises(ValueError, match=f"{name} is traced: must be known when the search is compiled"):
+        jax.jit(lambda size: searched(search, step, start(tables_of(0, 2)), *keys, batch_size=2, **{name: size}))(2)
 
 
 def test_logits_need_a_row_for_each_token():

@@ -1,5 +1,7 @@
 """Beam search (section 6.1). Length penalties, the proof of the stopping rule, and ties are in docs/search.md."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -7,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from transformer_jax.search.rules import SPECIAL_TOKENS, SearchResult, SearchRules, Step
+from transformer_jax.search.rules import SPECIAL_TOKENS, SearchResult, SearchRules, Step, check_sizes
 from transformer_jax.search.sampling import greedy_search
 from transformer_jax.search.stages import Cache, run_stages
 from transformer_jax.search.vocabulary import RULED_OUT, is_possible, largest_entries, log_probabilities
@@ -48,7 +50,8 @@ def beam_search(
 
     With a beam of one this is greedy search.
     """
-    if not 1 <= n_best <= beam_size:
+    check_sizes(beam_size=beam_size, n_best=n_best)
+    if n_best > beam_size:
         raise ValueError(f"n_best is {n_best}: must be between 1 and beam_size, which is {beam_size}")
     if beam_size == 1:
         return greedy_search(step, cache, rules)
@@ -75,7 +78,7 @@ def _first_beam(rules: SearchRules, beam_size: int, n_best: int) -> Beam:
     nothing_BN = jnp.full((size, n_best), -jnp.inf, jnp.float32)
     return Beam(
         position=jnp.int32(0),
-        last_BK=jnp.full((size, beam_size), rules.bos_id, jnp.int32),
+        last_BK=jnp.broadcast_to(rules.first_B()[:, None], (size, beam_size)),
         tokens_BKT=jnp.full((size, beam_size, max_length), rules.pad_id, jnp.int32),
         log_probabilities_BK=jnp.full((size, beam_size), -jnp.inf, jnp.float32).at[:, 0].set(0.0),
         found=SearchResult(
@@ -97,13 +100,18 @@ def _extended(beam: Beam, logits_RV: Array, rules: SearchRules, penalties_T: Arr
 
     # 1. The best tokens after each target. No target can fill more than the K live places and one ending, and two of
     #    its best may be <pad> and <bos>. Where a token is forced, it is the only one.
-    tokens_RC = largest_entries(logits_RV, beam_size + SPECIAL_TOKENS)[1]
+    blocked_RV = rules.blocked(beam.tokens_BKT.reshape(len(logits_RV), -1), beam.position, logits_RV.shape[1])
+    choosable_RV = logits_RV if blocked_RV is None else jnp.where(blocked_RV, -jnp.inf, logits_RV)
+    tokens_RC = largest_entries(choosable_RV, beam_size + SPECIAL_TOKENS)[1]
     per_beam = tokens_RC.shape[1]
     forced_B11 = beam.forced_BT[:, beam.position][:, None, None]
     is_free_B11 = forced_B11 < 0
     tokens_BKC = jnp.where(is_free_B11, tokens_RC.reshape(batch_size, beam_size, per_beam), forced_B11)
     is_first_C = jnp.arange(per_beam) == 0
-    allowed_BKC = jnp.where(is_free_B11, rules.allows(tokens_BKC, forced_B11), is_first_C[None, None, :])
+    allowed_BKC = rules.allows(tokens_BKC, forced_B11)
+    if blocked_RV is not None:
+        allowed_BKC &= ~jnp.take_along_axis(blocked_RV, tokens_RC, axis=1).reshape(tokens_BKC.shape)
+    allowed_BKC = jnp.where(is_free_B11, allowed_BKC, is_first_C[None, None, :])
 
     # 2. Their log-probabilities. No order is defined with NaN: it counts as ruled out, and is reported.
     gains_RC = log_probabilities(logits_RV, tokens_BKC.reshape(-1, per_beam))

@@ -7,6 +7,8 @@ Letters: B sentences, K beam, R rows of the decoder (B, or B * K in a beam), T t
 V vocabulary (N elsewhere in this package: here N counts the n-best).
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -55,7 +57,7 @@ class SearchResult(NamedTuple):
     lengths_BN: Array
     finished_BN: Array  # False: the slot is empty, or holds a target that the model rules out
 
-    def without_scores(self, is_void_B: Array) -> "SearchResult":
+    def without_scores(self, is_void_B: Array) -> SearchResult:
         """The result with NaN as the scores of these sentences, which are then not finished."""
         void_B1 = jnp.where(is_void_B, jnp.nan, 0.0)[:, None]
         return self._replace(
@@ -69,12 +71,17 @@ class SearchResult(NamedTuple):
 class SearchRules:
     """Which targets a search may return, and how it scores them. Lengths count generated tokens, `<eos>` included.
 
-    `<pad>` and `<bos>` are never generated, unless they have the same id as `<eos>`. `<eos>` is forbidden before
-    `min_length` tokens and forced at `max_lengths`, at most `max_length`; both are a number, or an array with one per
-    sentence. `prefix` has the first tokens of each sentence, padded with `<pad>` at the end. If a limit is below the
-    minimum, or too short for the prefix, it is increased. `alpha` may be traced.
-    `stages` and `tail` (see stages.py) make the search faster, and change results only by rounding; `tail` is at most
-    `batch_size`.
+    - `batch_size`, `max_length`: the number of sentences, and the most tokens of any target.
+    - `bos_id`, `eos_id`, `pad_id`: `<pad>` and `<bos>` are never generated, unless they have the same id as `<eos>`.
+    - `length_penalty`, `alpha`: one of `LENGTH_PENALTIES`, and its exponent, which may be traced.
+    - `min_length`, `max_lengths`: `<eos>` is forbidden before `min_length` tokens and forced at `max_lengths`. Each is
+      a number, or an array with one per sentence. A limit below the minimum, or too short for the prefix, is increased.
+    - `prefix`: the first tokens of each sentence, [batch_size, less than max_length], padded with `<pad>` at the end.
+    - `first_tokens`: what the first step gets in place of `<bos>`, [batch_size]: the last tokens of prompts whose other
+      tokens are in the cache already. They are not part of a target.
+    - `no_repeat_ngram_size`: no target contains the same n tokens in a row twice, except where a token is forced.
+    - `stages`, `tail`: make the search faster (see stages.py), and change results only by rounding; `tail` is at most
+      `batch_size`.
     """
 
     batch_size: int
@@ -86,24 +93,31 @@ class SearchRules:
     alpha: float | Array = 0.6
     min_length: ArrayLike = 0
     max_lengths: ArrayLike | None = None
-    prefix: ArrayLike | None = None  # [batch_size, less than max_length]
+    prefix: ArrayLike | None = None
     stages: Sequence[Stage] = ()
     tail: int | None = None
+    first_tokens: ArrayLike | None = None
+    no_repeat_ngram_size: int | None = None
 
     def __post_init__(self) -> None:
         if self.length_penalty not in LENGTH_PENALTIES:
             raise ValueError(f"length_penalty = {self.length_penalty!r}: must be one of {', '.join(LENGTH_PENALTIES)}")
+        check_sizes(batch_size=self.batch_size, max_length=self.max_length, tail=self.tail)
+        check_sizes(no_repeat_ngram_size=self.no_repeat_ngram_size)
         shortest = np.asarray(self.min_length if is_known(self.min_length) else 0)
-        if self.batch_size < 1 or self.max_length < 1 or np.any((shortest < 0) | (shortest > self.max_length)):
-            raise ValueError(
-                f"batch_size = {self.batch_size}, min_length = {shortest}, max_length = {self.max_length}: must be at "
-                "least 1, 0 and 1, and min_length at most max_length"
-            )
+        if np.any((shortest < 0) | (shortest > self.max_length)):
+            raise ValueError(f"min_length = {shortest}: must be at least 0 and at most max_length, {self.max_length}")
         if np.ndim(self.alpha):
             raise ValueError(f"alpha has the shape {np.shape(self.alpha)}: must be one number for all sentences")
-        for name in ("min_length", "max_lengths"):
+        if is_known(self.alpha) and not np.isfinite(self.alpha):
+            raise ValueError(f"alpha = {self.alpha}: must be a finite number")
+        for name in ("min_length", "max_lengths", "first_tokens"):
             if np.ndim(lengths := getattr(self, name)):
                 check_shape(name, lengths, (self.batch_size,))
+        for name in ("prefix", "first_tokens", "min_length", "max_lengths"):
+            kind = getattr(given := getattr(self, name), "dtype", None) or np.asarray(given).dtype
+            if given is not None and not jnp.issubdtype(kind, jnp.integer):
+                raise ValueError(f"{name} is {kind}: must be whole numbers, such as int32")
         if self.prefix is not None:
             check_shape("prefix", self.prefix, (self.batch_size, min(np.shape(self.prefix)[-1], self.max_length - 1)))
         if is_known(self.prefix):
@@ -118,7 +132,7 @@ class SearchRules:
         """The logits in float32. Raises ValueError unless they are [rows, vocabulary] and all known ids are in it."""
         check_shape("logits", logits_RV, (rows, *np.shape(logits_RV)[-1:]))
         vocabulary = np.shape(logits_RV)[1]
-        for name in ("bos_id", "eos_id", "pad_id", "prefix"):
+        for name in ("bos_id", "eos_id", "pad_id", "prefix", "first_tokens"):
             ids = getattr(self, name)
             if is_known(ids) and np.any((np.asarray(ids) < 0) | (np.asarray(ids) >= vocabulary)):
                 raise ValueError(f"{name} is {ids}: ids must be between 0 and {vocabulary - 1}")
@@ -142,6 +156,24 @@ class SearchRules:
         limits_B = jnp.clip(limits_B, shortest_B, max_length)
         is_last_BT = jnp.arange(max_length)[None, :] == limits_B[:, None] - 1
         return {"limits_B": limits_B, "forced_BT": jnp.where(is_last_BT, self.eos_id, forced_BT)}
+
+    def first_B(self) -> Array:
+        """The tokens of the first step."""
+        first = self.bos_id if self.first_tokens is None else jnp.asarray(self.first_tokens)
+        return jnp.broadcast_to(first, self.batch_size).astype(jnp.int32)
+
+    def blocked(self, tokens_RT: Array, position: Array, vocabulary: int) -> Array | None:
+        """The tokens, RV, that would complete the same n tokens in a row for a second time; None without this rule."""
+        size, (rows, length) = self.no_repeat_ngram_size, tokens_RT.shape
+        if size is None or size >= length:
+            return None
+        starts_S = jnp.arange(length - size + 1)
+        is_same_RS = jnp.broadcast_to(starts_S + size <= position, (rows, starts_S.size))
+        for place in range(size - 1):  # the newest n - 1 tokens are compared with those at every start
+            newest_R1 = lax.dynamic_slice_in_dim(tokens_RT, position - size + 1 + place, 1, axis=1)
+            is_same_RS &= tokens_RT[:, place : place + starts_S.size] == newest_R1
+        blocked_RV = jnp.zeros((rows, vocabulary), bool)
+        return blocked_RV.at[jnp.arange(rows)[:, None], tokens_RT[:, size - 1 :]].max(is_same_RS)
 
     def allows(self, tokens: Array, forced: Array) -> Array:
         """Whether each token may be generated where none is forced: where `forced`, of its rank, is FREE or UNENDED."""
@@ -169,3 +201,14 @@ def is_known(value: Any) -> bool:
 def check_shape(name: str, array: Any, shape: tuple[int, ...]) -> None:
     if np.shape(array) != shape:
         raise ValueError(f"{name} has the shape {np.shape(array)}: must be {shape}")
+
+
+def check_sizes(**sizes: Any) -> None:
+    """Raises ValueError unless each, which a program is compiled for, is a whole number of at least 1, or None."""
+    for name, size in sizes.items():
+        if isinstance(size, jax.core.Tracer):
+            raise ValueError(
+                f"{name} is traced: must be known when the search is compiled (static_argnames of jax.jit)"
+            )
+        if size is not None and (isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1):
+            raise ValueError(f"{name} = {size!r}: must be a whole number, at least 1")

@@ -1,5 +1,7 @@
 """Greedy search and sampling: one growing target for each sentence."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,7 +12,15 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from transformer_jax.search.rules import SPECIAL_TOKENS, SearchResult, SearchRules, Step, check_shape, is_known
+from transformer_jax.search.rules import (
+    SPECIAL_TOKENS,
+    SearchResult,
+    SearchRules,
+    Step,
+    check_shape,
+    check_sizes,
+    is_known,
+)
 from transformer_jax.search.stages import Cache, run_stages
 from transformer_jax.search.vocabulary import RULED_OUT, is_possible, largest_entries, log_probabilities
 
@@ -47,9 +57,10 @@ def sample_search(
     heat: Any = temperature
     mass: Any = top_p
     is_valid = (heat > 0) & (heat < math.inf) & (mass > 0) & (mass <= 1)
-    if (is_known(is_valid) and not np.all(is_valid)) or (top_k is not None and top_k < 1):
+    check_sizes(top_k=top_k)
+    if is_known(is_valid) and not np.all(is_valid):
         raise ValueError(
-            f"temperature is {temperature}, top_k {top_k}, top_p {top_p}: must be above 0, at least 1, and in (0, 1]; "
+            f"temperature is {temperature}, top_p {top_p}: must be above 0 and finite, and in (0, 1]; "
             "the limit of temperature 0 is greedy_search"
         )
     if not jnp.issubdtype(keys.dtype, jax.dtypes.prng_key):  # of jax.random.PRNGKey
@@ -110,7 +121,7 @@ def roll_out(
     size, penalties_T = rules.batch_size, rules.penalties_T()
     rollout = Rollout(
         position=jnp.int32(0),
-        last_B=jnp.full(size, rules.bos_id, jnp.int32),
+        last_B=rules.first_B(),
         ended_B=jnp.zeros(size, bool),
         tokens_BT=jnp.full((size, rules.max_length), rules.pad_id, jnp.int32),
         log_probabilities_B=jnp.zeros(size, jnp.float32),
@@ -123,10 +134,15 @@ def roll_out(
         logits_BV, cache = step(rollout.last_B, cache)
         logits_BV = rules.check_logits(logits_BV, rollout.last_B.size)
         ended_B, forced_B = rollout.ended_B, rollout.forced_B1[:, 0]
-        chosen_B = jnp.where(forced_B < 0, choose(logits_BV, rollout).astype(jnp.int32), forced_B)
+        blocked_BV = rules.blocked(rollout.tokens_BT, rollout.position, logits_BV.shape[1])
+        choosable_BV = logits_BV if blocked_BV is None else jnp.where(blocked_BV, -jnp.inf, logits_BV)
+        chosen_B = jnp.where(forced_B < 0, choose(choosable_BV, rollout).astype(jnp.int32), forced_B)
         gained_B = log_probabilities(logits_BV, chosen_B[:, None])[:, 0]
-        # A vocabulary of special tokens alone may have none that is allowed.
-        gained_B += jnp.where((forced_B >= 0) | rules.allows(chosen_B, forced_B), 0.0, RULED_OUT)
+        allowed_B = rules.allows(chosen_B, forced_B)
+        if blocked_BV is not None:
+            allowed_B &= ~jnp.take_along_axis(blocked_BV, chosen_B[:, None], axis=1)[:, 0]
+        # There may be no token that is allowed.
+        gained_B += jnp.where((forced_B >= 0) | allowed_B, 0.0, RULED_OUT)
         chosen_B = jnp.where(ended_B, rules.pad_id, chosen_B)
         appended = rollout._replace(
             position=rollout.position + 1,
