@@ -1,8 +1,9 @@
 """The options of the model: the paper's defaults, Table 3 by name, and contradictions."""
 
+import numpy as np
 import pytest
 
-from transformer_jax import ModelConfig
+from transformer_jax import MeshConfig, ModelConfig, PartsConfig, RMSNorm
 from transformer_jax.errors import ConfigError
 
 
@@ -55,3 +56,24 @@ def test_contradictions_name_both_numbers(changes, message):
 
 def test_heads_need_not_divide_when_their_widths_are_given():
     assert ModelConfig(num_heads=7, d_k=16, d_v=8).key_size == 16
+
+
+def test_numbers_of_numpy_are_numbers():
+    config = ModelConfig(vocab_size=np.int64(39), dropout=np.float32(0.5), d_model=np.int32(64))
+    assert config == ModelConfig(vocab_size=39, dropout=0.5, d_model=64)
+    assert [type(value) for value in (config.vocab_size, config.dropout, config.d_model)] == [int, float, int]
+    with pytest.raises(ConfigError, match=r"vocab_size = np.float64\(39.5\): must be a whole number"):
+        ModelConfig(vocab_size=np.float64(39.5))
+
+
+def test_parts_may_be_given_as_a_dict():
+    assert ModelConfig(parts={"norm": RMSNorm}) == ModelConfig(parts=PartsConfig(norm=RMSNorm))
+    with pytest.raises(ConfigError, match=r"parts.nrom: no such option; did you mean parts.norm\?"):
+        ModelConfig(parts={"nrom": RMSNorm})
+    with pytest.raises(ConfigError, match="parts = 3: is a group of options, not a value"):
+        ModelConfig(parts=3)
+
+
+def test_help_says_what_each_field_is():
+    assert "- `d_ff`: inner width of the feed-forward layer" in ModelConfig.__doc__
+    assert "- `fsdp`: devices that share the batch" in MeshConfig.__doc__

@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import functools
 import json
+import numbers
 import operator
 import re
 import types
@@ -74,7 +75,7 @@ def _number(value: Any) -> Any:
         with contextlib.suppress(ValueError):
             return int(value)
         return float(value)
-    return _if(isinstance(value, (int, float)) and not isinstance(value, bool), value)
+    return _if(isinstance(value, numbers.Real) and not isinstance(value, bool), value)  # also of numpy
 
 
 def _whole(value: Any) -> Any:
@@ -278,6 +279,9 @@ class Section:
         cls, affects: Effect = "result", condition: Condition | None = None, largest: int = LARGEST_INT
     ) -> None:
         cls.affects, cls.condition, cls.largest = affects, condition, largest
+        fields = [(name, field) for name, field in vars(cls).items() if isinstance(field, dataclasses.Field)]
+        declared = [(name, field.metadata["option"]) for name, field in fields if "option" in field.metadata]
+        cls.__doc__ = "\n".join([f"{cls.__doc__}\n", *(f"- `{name}`: {option.meaning}" for name, option in declared)])
 
     def __new__(cls, *values: Any, **named: Any) -> Self:
         if unknown := _unknown(named, _declared(cast(type, cls))):
@@ -287,10 +291,14 @@ class Section:
     def __post_init__(self) -> None:
         problems: list[str] = []
         for name, option in _declared(cast(type, type(self))).items():
-            if not isinstance(option, Option):
-                continue
+            value = getattr(self, name)
             try:
-                object.__setattr__(self, name, option.converted(getattr(self, name)))
+                if isinstance(option, Option):
+                    object.__setattr__(self, name, option.converted(value))
+                elif not isinstance(value, option):
+                    object.__setattr__(self, name, build(option, value, f"{name}."))
+            except ConfigError as error:
+                problems += error.problems
             except BadInput as error:
                 problems.append(f"{name} = {error}")
         found = ConfigError(problems) if problems else Contradiction([*self.contradictions()])
