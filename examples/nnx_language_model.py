@@ -18,10 +18,10 @@ from transformer_jax import (
     SearchRules,
     beam_search,
     causal_mask,
+    gather_beams,
     label_smoothed_cross_entropy,
     sinusoid,
 )
-from transformer_jax.search.beam import gather_beams
 
 PAD, BOS, EOS, LAST = 0, 1, 2, 19
 VOCABULARY, BEAMS, LONGEST = 20, 4, 20

@@ -15,12 +15,12 @@ from tests.support import finished_sweeps
 from tests.support.places import ROOT
 from tests.support.small_models import SOURCE, TARGET, assert_close, numbers_for, small
 from tests.support.small_runs import experiment
-from tests.support.translating_runs import make_run
+from tests.support.translating_runs import made_run, make_run
 from tests.test_table3 import MILLIONS
 from transformer_jax import Transformer, load_run, shipped
 from transformer_jax.config import PartsConfig
 from transformer_jax.data.batching import Batch
-from transformer_jax.data.tokenizer import PAD
+from transformer_jax.data.tokenizer import BOS, PAD
 from transformer_jax.errors import BadInput
 from transformer_jax.experiment import TestSet, evaluate_run
 from transformer_jax.extension import load_module
@@ -372,3 +372,28 @@ def test_perplexity_by_unit_is_that_of_the_evaluation(tiny_run, test_set):
     expected = [record[f"per_{unit}"] for unit in ("character", "word", "token")]
     assert [character, word, token] == pytest.approx(expected, rel=1e-3)
     assert length == pytest.approx(record["characters"] / record["tokens"], abs=1e-3)
+
+
+# Where the number of a verb is
+
+
+def test_the_share_of_a_number_is_none_where_sentences_agree_and_all_where_the_verb_is_chosen():
+    run, numbers = load_run(made_run(), "averaged"), np.random.default_rng(0).integers(4, 290, (3, 6))
+    other = numbers.copy()
+    other[:, 2] += 3  # the noun
+    pairs = module("verb_number").Pairs(numbers, other, np.full((3, 2), BOS), numbers[:, :2])
+    found = module("verb_number").shares(run, pairs)
+    assert [name for name, _ in found["encoder"]] == [name for name, _ in found["decoder"]] == ["embeddings", "layer 1"]
+    embedded_S, embedded_T = found["encoder"][0][1], found["decoder"][0][1]
+    np.testing.assert_allclose(embedded_S, [0, 0, 1, 0, 0, 0], atol=1e-3)
+    np.testing.assert_allclose(embedded_T, [0, 0], atol=1e-6)
+    np.testing.assert_allclose(found["decoder"][-1][1], [0, 1], atol=1e-3)
+
+
+def test_the_sentences_of_the_verbs_number_differ_in_it_alone():
+    pairs = module("verb_number").sentences()
+    assert ("yesterday the teacher rescued the wolf .", "gestern rettete der Lehrer den Wolf .") in [
+        one for one, _ in pairs
+    ]
+    for (english, german), (many, viele) in pairs[::997]:
+        assert len(english.split()) == len(many.split()) and (english != many) and (german != viele)

@@ -6,10 +6,12 @@ from transformer_jax.version import __version__
 
 # Each name is imported on its first use: `transformer-jax --help` does not wait for jax.
 with lazy_api_imports(globals(), error_msg="{symbol_name} needs pip install 'transformer_jax[train]': "):  # isort: off
+    from transformer_jax.config import ExperimentConfig, MeshConfig, from_config_dict
     from transformer_jax.interop.marian import from_marian
     from transformer_jax.model.attention import (
         Context, MultiHeadAttention, causal_mask, combine_masks, padding_mask, scaled_dot_product_attention,
     )  # fmt: skip
+    from transformer_jax.model.capture import capture, patch
     from transformer_jax.model.layers import Embedding, FeedForward, LayerNorm, Residual, RMSNorm
     from transformer_jax.model.positions import (
         T5, ALiBi, Learned, Positions, Relative, Rotary, Sinusoidal, TransformerXL, alibi_bias, alibi_slopes,
@@ -17,21 +19,22 @@ with lazy_api_imports(globals(), error_msg="{symbol_name} needs pip install 'tra
     )  # fmt: skip
     from transformer_jax.model.stacks import Decoder, DecoderLayer, Encoder, EncoderLayer
     from transformer_jax.model.transformer import AttentionInputs, Transformer
-    from transformer_jax.model_config import ModelConfig
-    from transformer_jax.search.beam import beam_search
+    from transformer_jax.model_config import ModelConfig, PartsConfig
+    from transformer_jax.search.beam import beam_search, gather_beams, repeat_beams
     from transformer_jax.search.rules import SearchRules
     from transformer_jax.search.sampling import greedy_search, sample_search
-    from transformer_jax.translation.load import load_run
+    from transformer_jax.translation.load import Score, load_run
     from transformer_jax.update.loss import label_smoothed_cross_entropy
-    from transformer_jax.update.optimizer import inverse_sqrt_schedule
+    from transformer_jax.update.optimizer import inverse_sqrt_schedule, make_optimizer
     from transformer_jax.update.step import TrainState, make_train_step
 
 __all__ = [
     "T5", "ALiBi", "AttentionInputs", "Context", "Decoder", "DecoderLayer", "Embedding", "Encoder", "EncoderLayer",
-    "FeedForward", "LayerNorm", "Learned", "ModelConfig", "MultiHeadAttention", "Positions", "RMSNorm", "Relative",
-    "Residual", "Rotary", "SearchRules", "Sinusoidal", "TrainState", "Transformer", "TransformerXL", "__version__",
-    "alibi_bias", "alibi_slopes", "apply_rotary", "beam_search", "causal_mask", "combine_masks", "from_marian",
-    "greedy_search", "inverse_sqrt_schedule", "label_smoothed_cross_entropy", "load_run", "make_train_step",
-    "padding_mask", "relative_buckets", "sample_search", "scaled_dot_product_attention", "sinusoid",
-    "sinusoidal_positions",
+    "ExperimentConfig", "FeedForward", "LayerNorm", "Learned", "MeshConfig", "ModelConfig", "MultiHeadAttention",
+    "PartsConfig", "Positions", "RMSNorm", "Relative", "Residual", "Rotary", "Score", "SearchRules", "Sinusoidal",
+    "TrainState", "Transformer", "TransformerXL", "__version__", "alibi_bias", "alibi_slopes", "apply_rotary",
+    "beam_search", "capture", "causal_mask", "combine_masks", "from_config_dict", "from_marian", "gather_beams",
+    "greedy_search", "inverse_sqrt_schedule", "label_smoothed_cross_entropy", "load_run", "make_optimizer",
+    "make_train_step", "padding_mask", "patch", "relative_buckets", "repeat_beams", "sample_search",
+    "scaled_dot_product_attention", "sinusoid", "sinusoidal_positions",
 ]  # fmt: skip

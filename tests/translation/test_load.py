@@ -1,10 +1,13 @@
 """What `load_run` returns, and which weights it loads."""
 
+import jax
 import pytest
 
+from tests.support.translating_runs import made_run
 from transformer_jax import load_run
 from transformer_jax.config import DecodeConfig
 from transformer_jax.errors import BadInput
+from transformer_jax.translation import load
 from transformer_jax.translation.load import read_weights
 
 
@@ -37,3 +40,15 @@ def test_the_digest_of_the_weights_follows_every_number(averaged_run):
     before = run.weights_sha256
     run.params["source_embedding"]["table"] = run.params["source_embedding"]["table"].at[0, 0].add(1e-3)
     assert run.weights_sha256 != before
+
+
+@pytest.mark.parametrize("own", [None, "own"])
+def test_programs_are_cached_where_the_run_says_unless_jax_has_a_cache(own, monkeypatch):
+    used, before = [], jax.config.jax_compilation_cache_dir
+    monkeypatch.setattr(load, "use_cache", used.append)
+    jax.config.update("jax_compilation_cache_dir", own)
+    try:
+        run = load_run(made_run(), "averaged")
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+    assert used == ([] if own else [run.config.train.compile_cache])

@@ -65,6 +65,10 @@ def test_a_server_that_changes_the_numbers_of_a_search_compiles_nothing(run):
     assert tokens(other) != tokens(run.translations(SHORT, **options))
     scores = [run.translations(SHORT, beam=2, alpha=alpha)[0].hypotheses[0].score for alpha in (0.1, 0.9)]
     assert scores[0] != scores[1] and run._translator._search._cache_size() == compiled
+    outside = {"bleu_sentences": 3, "bleu_tokenize": "char", "tokens_per_batch": 65, "max_source_length": 30}
+    for name, value in {**outside, "metrics": ("a.py:b",)}.items():
+        run.translations(SHORT, beam=2, **{name: value})
+    assert run._translator._search._cache_size() == compiled
 
 
 def test_max_length_limits_translations_of_any_source(run):

@@ -49,11 +49,9 @@ def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
             raise BadInput(f"--config.{path}: has no effect on {arguments.command}, which uses only decode.*; {hint}")
         changes[known[path].path] = text
 
-    from transformer_jax.processes.compilation import use_cache
     from transformer_jax.translation.load import load_run
 
     run = load_run(arguments.workdir, arguments.weights)
-    use_cache(run.config.train.compile_cache)
     decode = run.decode_config(**changes)
     # The run's config may have options without effect, the command line may not.
     config = dataclasses.replace(run.config, decode=decode)

@@ -334,7 +334,7 @@ class MultiHeadAttention(nn.Module):
         positions: Any = context.positions_BT, context.key_positions_BS
         bias = encoding.bias(q_BTHK, *positions)
         q_BTHK = encoding.content_queries(q_BTHK)
-        are_shown = self.is_mutable_collection("intermediates") and not self.is_initializing()
+        are_shown = self.shows_weights()
         needs_weights = are_shown or encoding.moves_values or (drops(self.dropout) and not context.deterministic)
         inputs = q_BTHK, k_BSHK, v_BSHV
         is_described = bias is None and (mask is None or context.lengths_B is not None)
@@ -358,6 +358,10 @@ class MultiHeadAttention(nn.Module):
         weights_BHTS = self.drop(weights_BHTS, context.deterministic)
         heads_BTHV = weighted_values(weights_BHTS, v_BSHV)
         return heads_BTHV + encoding.moved_values(weights_BHTS, *positions) if encoding.moves_values else heads_BTHV
+
+    def shows_weights(self) -> bool:
+        """Whether the weights are an output, too."""
+        return self.is_mutable_collection("intermediates") and not self.is_initializing()
 
     def _attend_in_blocks(self, q_BTHK: jax.Array, k_BTHK: jax.Array, v_BTHV: jax.Array, context: Context) -> jax.Array:
         """Attention to a window of keys: each block of `window` queries is a row, with the blocks of keys beside it."""

@@ -1,8 +1,9 @@
 """Inference with a trained run: `load_run(workdir)` translates and scores texts."""
 
+import copy
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,18 +15,20 @@ from transformer_jax.data.tokenizer import EOS, Tokenizer, load_tokenizer
 from transformer_jax.errors import BadInput, did_you_mean
 from transformer_jax.files import paths
 from transformer_jax.model.build import position_limit
+from transformer_jax.model.capture import Change
+from transformer_jax.processes.compilation import use_cache
 from transformer_jax.runs.export import SavedWeights, Weights, flat, read_export
 from transformer_jax.runs.folder import ORIGIN, WEIGHTS, RunFolder
-from transformer_jax.translation.log_probabilities import Attention, Scorer, attention_of_pair, token_pairs
+from transformer_jax.translation.log_probabilities import Attention, Captor, Scorer, token_pairs
 from transformer_jax.translation.translate import Translation, Translator
 from transformer_jax.update.sharding import make_mesh, state_shardings
 
 
 class Score(NamedTuple):
-    """The log-probability of a given translation."""
+    """The log-probability of a given translation: of all, and of each of its tokens, which end with <eos>."""
 
     log_probability: float
-    tokens: tuple[int, ...]  # with <eos>
+    tokens: tuple[int, ...]
     token_log_probabilities: tuple[float, ...]
 
 
@@ -51,8 +54,13 @@ class Run:
         self._mesh = make_mesh(mesh, jax.local_devices())
         shardings = state_shardings({"params": params}, self._mesh, config.model, mesh.replicate)["params"]
         self.params = jax.device_put(params, shardings)
-        self._translator = Translator(config, tokenizer, target_tokenizer, self._mesh)
-        self._scorer = Scorer(config.model, self._mesh)
+        self._use({})
+
+    def _use(self, changes: Mapping[str, Change]) -> None:
+        """Makes the programs of this run, with changed activations."""
+        self._translator = Translator(self.config, self.tokenizer, self.target_tokenizer, self._mesh, changes)
+        self._scorer = Scorer(self.config.model, self._mesh, changes)
+        self._captor = Captor(self.config.model, changes)
 
     @property
     def weights_sha256(self) -> str:
@@ -118,7 +126,26 @@ class Run:
         if not translation.source.tokens:
             raise BadInput(f"{translation.source.text!r}: has no tokens, so there is no attention")
         target = translation.hypotheses[rank].tokens
-        return attention_of_pair(self.config.model, self.params, translation.source.tokens, target)
+        return self._captor.attention(self.params, translation.source.tokens, target)
+
+    def capture(self, source: str, target: str, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
+        """The activations of the model while it reads `source` and writes `target`, by name (docs/activations.md).
+
+        The first axis is a batch of one. Position t of the decoder reads token t of <bos> and the target, and predicts
+        token t of the target and <eos>. Without `names` these are all activations.
+        """
+        read, written = [*self.tokenizer.encode(source), EOS], [*self.target_tokenizer.encode(target), EOS]
+        return self._captor.activations(self.params, read, written, names)
+
+    def patched(self, changes: Mapping[str, Change]) -> "Run":
+        """This run with changed activations: in its translations, scores, attention, and what it captures.
+
+        `changes[name](activation, positions)` takes the place of each activation of this name; see
+        `transformer_jax.patch`.
+        """
+        run = copy.copy(self)
+        run._use(changes)
+        return run
 
 
 def load_run(workdir: str | Path, weights: str = "latest", mesh: MeshConfig | None = None) -> Run:
@@ -126,8 +153,11 @@ def load_run(workdir: str | Path, weights: str = "latest", mesh: MeshConfig | No
 
     `weights`: "latest" or "best" checkpoint, "averaged" (by `transformer-jax average`), or an exported folder.
     `mesh`: how parameters are divided among devices; by default each device has all of them.
+    Programs are cached in the run's `train.compile_cache`, unless JAX has a compilation cache already.
     """
     found = read_weights(workdir, weights)
+    if not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+        use_cache(found.config.train.compile_cache)
     tokenizer = load_tokenizer(found.tokenizers["source"])
     target_tokenizer = load_tokenizer(found.tokenizers["target"]) if "target" in found.tokenizers else tokenizer
     return Run(found.config, found.params, tokenizer, target_tokenizer, found.steps, mesh)

@@ -1,6 +1,6 @@
 """Translates texts: tokenized, decoded in groups of similar length, and returned in their order."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from transformer_jax.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from transformer_jax.errors import BadInput
 from transformer_jax.model import build
 from transformer_jax.model.build import position_limit
+from transformer_jax.model.capture import Change, patch
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.schema import with_values
@@ -97,10 +98,17 @@ class Group(NamedTuple):
 class Translator:
     """Tokenizers, devices, and the compiled searches of one model."""
 
-    def __init__(self, config: ExperimentConfig, tokenizer: Tokenizer, target_tokenizer: Tokenizer, mesh: Mesh):
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        mesh: Mesh,
+        changes: Mapping[str, Change] | None = None,
+    ):
         self._config, self._mesh, self._model = config, mesh, build.with_loaded_modules(config.model)
         self._tokenizer, self._target_tokenizer = tokenizer, target_tokenizer
-        self._search = compiled_search(self._model, mesh)
+        self._search = compiled_search(self._model, mesh, changes)
 
     def translate(
         self,
@@ -213,10 +221,10 @@ def rows_sharding(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(mesh.axis_names))
 
 
-def compiled_search(model: ModelConfig, mesh: Mesh) -> Any:
-    """`search_on` as a jitted function, whose results every device has whole."""
+def compiled_search(model: ModelConfig, mesh: Mesh, changes: Mapping[str, Change] | None = None) -> Any:
+    """`search_on`, with changed activations, as a jitted function, whose results every device has whole."""
     return jax.jit(
-        search_on,
+        patch(search_on, changes) if changes else search_on,
         static_argnames=("mesh", "model", "decode", "max_length", "tail"),
         out_shardings=NamedSharding(mesh, PartitionSpec()),
         compiler_options=unfused_if_custom(mesh, model),
@@ -233,12 +241,19 @@ def tail_of(rows: int, mesh: Mesh) -> int | None:
     return quarter if is_cpu and quarter >= MIN_TAIL else None
 
 
+# The options of decode that choose the program of a search. It takes others as numbers, or they act outside of it.
+CHOOSE_PROGRAM = (
+    "beam", "length_penalty", "min_length", "n_best", "eos", "renormalize", "sample", "top_k",
+)  # fmt: skip
+
+
 def without_numbers(decode: DecodeConfig) -> tuple[DecodeConfig, dict[str, Any]]:
     """The options that a search is compiled for, and the numbers that it takes as arguments."""
     numbers = {"alpha": decode.alpha, "temperature": decode.temperature, "seed": np.uint32(decode.seed)}
     if decode.top_p < 1:  # 1 is another program, without sorting the vocabulary
         numbers["top_p"] = decode.top_p
-    return with_values(decode, dict.fromkeys(numbers)), numbers
+    chosen = {name: getattr(decode, name) for name in CHOOSE_PROGRAM}
+    return with_values(DecodeConfig(), chosen | dict.fromkeys(numbers)), numbers
 
 
 def search_on(
