@@ -1,10 +1,10 @@
-# `make demo` and `make test` need only Python >= 3.11: they create .venv.
-PYTHON ?= python3
+# `make demo` and `make test` create .venv. They need Python >= 3.11, and prefer one that has newer releases of JAX.
+PYTHON ?= $(eval PYTHON := $(or $(shell .ci/find_python 3.13 3.12),python3))$(PYTHON)
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 DEMO   ?= runs/demo
 
-.PHONY: help demo ready test smoke drill accelerators docs lint format constraints audit release-check clean
+.PHONY: help demo ready test smoke newest drill accelerators docs lint format constraints audit release-check clean
 
 help:
 	@echo "make demo     set up, train and evaluate a small model"
@@ -45,6 +45,12 @@ smoke: $(VENV)/ready
 
 ready: $(VENV)/ready
 
+# Against newer releases than constraints.txt has; PRE=--pre also takes pre-releases.
+newest: $(VENV)/ready
+	$(BIN)/pip install --upgrade $(PRE) jax jaxlib flax optax orbax-checkpoint
+	$(BIN)/pip list
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
 drill: $(VENV)/ready
 	$(BIN)/python -m pytest tests/drills -m ""
 	$(BIN)/python -m pytest -m drill
@@ -75,7 +81,7 @@ $(VENV)/ready: extras = dev
 $(VENV)/demo $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python >= 3.11 is needed, $(PYTHON) is older: PYTHON=python3.12 make ..."; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	[ "$$($(BIN)/python -V 2>&1)" = "$$($(PYTHON) -V)" ] || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[$(extras)]'
 	@touch $@
 

@@ -2,6 +2,7 @@
 
 import builtins
 import errno
+import json
 import os
 import pathlib
 import shutil
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from orbax.checkpoint.experimental import v1
 
 from tests.support.places import ROOT
 from transformer_jax.errors import BadInput, Failed
@@ -59,6 +61,14 @@ def restored(directory, plan=None):
             except DamagedCheckpoint as problem:
                 found.damaged[found.step] = str(problem)
     return found
+
+
+def test_the_functions_of_orbax_1_read_todays_checkpoints(tmp_path):
+    """Its interface is in orbax 0.12 already, as v1."""
+    saved(tmp_path, [3])
+    found = v1.load_checkpointables(tmp_path / "3", {"state": plan_of(state_of(0)), "record": None})
+    assert_equal(found["state"], state_of(3))
+    assert json.loads(found["record"]["content"])["notes"] == {"of": 3}
 
 
 def test_what_was_saved_comes_back(tmp_path):
