@@ -38,6 +38,15 @@ def test_stdin_is_read_as_a_file_is(file, content):
     assert found[0] == found[1]
 
 
+def test_a_line_of_stdin_has_a_limit(monkeypatch):
+    monkeypatch.setattr("transformer_jax.files.lines.LONGEST_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\n" + b"x" * (1 << 21))))
+    blocks = text_input.blocks([])
+    assert next(blocks).lines == ["a"]
+    with pytest.raises(BadInput, match="stdin: has a line of more than 1 MiB"):
+        next(blocks)
+
+
 def test_parallel_texts_have_as_many_lines(tmp_path):
     one, other = str(tmp_path / "a"), str(tmp_path / "b")
     (tmp_path / "a").write_text("1\n2\n")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from transformer_jax.errors import BadInput
 from transformer_jax.files import lines
-from transformer_jax.files.lines import read_blocks
+from transformer_jax.files.lines import read_aligned, read_blocks
 
 
 def test_a_last_line_without_an_end_counts(tmp_path):
@@ -40,6 +40,21 @@ def test_an_unreadable_line_is_reported_with_its_number(tmp_path):
         f"{path}:101": "is not UTF-8: byte 0xff at 3 (if the file is Latin-1: iconv -f latin1 -t utf-8)",
         f"{path}:152": "has a NUL character at 3",
     }
+
+
+def test_a_block_of_long_lines_has_fewer_of_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 100)
+    long, short = tmp_path / "long.gz", tmp_path / "short"
+    with gzip.open(long, "wb") as file:
+        file.write(b"".join(b"x" * 40 + b"\n" for _ in range(7)))
+    short.write_bytes(b"y\n" * 4)
+    assert [len(block.lines) for block in read_blocks(str(long), 5)] == [3, 3, 1]
+    blocks = list(read_aligned([str(long), str(short)], 5))
+    assert [(len(left.lines), len(right.lines), left.first_line) for left, right in blocks] == [
+        (3, 3, 1),
+        (3, 1, 4),
+        (1, 0, 7),
+    ]
 
 
 def test_a_very_long_line_is_one_line(tmp_path):

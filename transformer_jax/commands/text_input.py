@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from transformer_jax.errors import BadInput
-from transformer_jax.files.lines import Block, listed, read_blocks
+from transformer_jax.files.lines import Block, listed, read_blocks, split
 
 LINES_AT_ONCE = 2048
 READ_BYTES = 1 << 16
@@ -33,16 +33,14 @@ def blocks(files: Sequence[str]) -> Iterator[Block]:
 
 def _arriving() -> Iterator[Block]:
     """The complete lines of stdin, as soon as there are any."""
-    stdin = cast(io.BufferedReader, sys.stdin.buffer)  # typeshed does not know its type
-    first_line, rest, ended = 1, bytearray(), False
-    while not ended:
-        if sys.stdin.isatty():
-            print("> ", end="", file=sys.stderr, flush=True)
-        piece = stdin.read1(READ_BYTES)  # what has arrived, without waiting for more
-        *lines, rest = (rest + piece).split(b"\n")
-        ended = not piece
-        if ended and rest:
-            lines.append(rest)
-        if lines:
-            yield Block.decoded("stdin", first_line, lines)
-            first_line += len(lines)
+    first_line = 1
+    for lines in split(iter(_arrived, b""), "stdin"):
+        yield Block.decoded("stdin", first_line, lines)
+        first_line += len(lines)
+
+
+def _arrived() -> bytes:
+    """What has arrived on stdin, without waiting for more; nothing at its end."""
+    if sys.stdin.isatty():
+        print("> ", end="", file=sys.stderr, flush=True)
+    return cast(io.BufferedReader, sys.stdin.buffer).read1(READ_BYTES)  # typeshed does not know its type

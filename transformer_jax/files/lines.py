@@ -7,13 +7,15 @@ import gzip
 import itertools
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from transformer_jax.errors import BadInput, visible
 from transformer_jax.files.remote import name_of
 
 READ_BYTES = 1 << 18
 LONGEST_LINE_BYTES = 1 << 26
+# A block ends after this many bytes, however few lines it has.
+BLOCK_BYTES = 1 << 23
 MOST_LISTED = 5
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -33,6 +35,8 @@ class Block:
     @classmethod
     def decoded(cls, path: str, first_line: int, raw: Sequence[bytearray]) -> Block:
         """The block of these lines."""
+        if not raw:
+            return cls(path, first_line, [])
         text, faults = b"\n".join(raw), {}
         if first_line == 1 and text.startswith(UTF_16_MARKS):
             raise BadInput(f"{visible(path)}: is UTF-16; it must be UTF-8: iconv -f utf-16 -t utf-8 converts it")
@@ -80,29 +84,47 @@ def require_file(path: str) -> None:
 
 
 def read_blocks(path: str, size: int) -> Iterator[Block]:
-    """The lines of a file in blocks of `size` (the last may be smaller).
+    """The lines of a file in blocks of `size`, fewer where lines are long or the file ends.
 
     A line ends only at a line feed: other Unicode separators belong to the sentence. A carriage return before the line
     feed is stripped, as part of a Windows line end.
     """
-    lines, first_line = _lines(path), 1
-    while raw := list(itertools.islice(lines, size)):
-        yield Block.decoded(path, first_line, raw)
-        first_line += len(raw)
+    return (block for (block,) in read_aligned([path], size))
 
 
-def _lines(path: str) -> Iterator[bytearray]:
-    """The lines of a file, without line feeds."""
+def read_aligned(paths: Sequence[str], size: int) -> Iterator[tuple[Block, ...]]:
+    """The lines of several files in blocks as above. The blocks have the same lines of each file, until it ends."""
+    rows = itertools.zip_longest(*(itertools.chain.from_iterable(split(_content(path), path)) for path in paths))
+    first_line = 1
+    while some := _first_rows(rows, size):
+        columns = ([line for line in column if line is not None] for column in zip(*some, strict=True))
+        yield tuple(Block.decoded(path, first_line, raw) for path, raw in zip(paths, columns, strict=True))
+        first_line += len(some)
+
+
+def _first_rows(rows: Iterator[tuple[bytearray | None, ...]], size: int) -> list[tuple[bytearray | None, ...]]:
+    """The next rows of a block."""
+    some, room = [], BLOCK_BYTES
+    for row in itertools.islice(rows, size):
+        some.append(row)
+        room -= sum(len(line) for line in row if line)
+        if room <= 0:
+            break
+    return some
+
+
+def split(pieces: Iterable[bytes], path: str) -> Iterator[list[bytearray]]:
+    """The lines that each piece of a file completes, without line feeds, and an unfinished last line."""
     rest = bytearray()
-    for piece in _content(path):
+    for piece in pieces:
         rest += piece
         if b"\n" in piece:
             *lines, rest = rest.split(b"\n")
-            yield from lines
+            yield lines
         if len(rest) > LONGEST_LINE_BYTES:
             raise BadInput(f"{path}: has a line of more than {LONGEST_LINE_BYTES >> 20} MiB; is it text?")
     if rest:
-        yield rest
+        yield [rest]
 
 
 def _content(path: str) -> Iterator[bytes]:

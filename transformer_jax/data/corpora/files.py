@@ -15,7 +15,7 @@ from transformer_jax.config import DataConfig
 from transformer_jax.data.corpora.corpus import Chunk, Corpus, Entry
 from transformer_jax.data.prepared import CLUSTER, sha256
 from transformer_jax.errors import BadInput, visible
-from transformer_jax.files.lines import Block, read_blocks, require_file
+from transformer_jax.files.lines import read_aligned, read_blocks, require_file
 from transformer_jax.files.remote import name_of
 
 # The source and the target files of each split; a file with both sides has no target.
@@ -199,10 +199,8 @@ class InflectionCorpus(ColumnCorpus):
 def _aligned(source: str, target: str, size: int) -> Iterator[Chunk]:
     """Line i of one file with line i of the other; files of different length are not translations of each other."""
     counts = [0, 0]
-    for left, right in itertools.zip_longest(read_blocks(source, size), read_blocks(target, size)):
-        # Beyond the end of the shorter file, up to the end of the longer one: its lines may be unreadable, which is
-        # then reported, and its length is.
-        left, right = left or Block(source, 1, []), right or Block(target, 1, [])
+    # Up to the end of the longer file: its lines may be unreadable, which is then reported, and its length is.
+    for left, right in read_aligned([source, target], size):
         counts = [counts[0] + len(left.lines), counts[1] + len(right.lines)]
         faults = {index: f"{side.place(index)}: {why}" for side in (right, left) for index, why in side.faults.items()}
         pairs = list(itertools.zip_longest(left.lines, right.lines, fillvalue=""))
