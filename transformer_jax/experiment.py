@@ -265,6 +265,7 @@ class Evaluation(NamedTuple):
 
 def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: str = "latest") -> Evaluation:
     """Translates and scores a test set, every sentence once."""
+    evaluation_records.refuse_too_many(test_set.name, len(test_set.sources))
     metrics, _ = load_metrics(decode.metrics), load_bleu(decode.bleu_tokenize)  # first, because they may be refused
     known_by = identity(model, decode, test_set)
     translations = model.translations(test_set.sources, decode=decode, references=test_set.references)

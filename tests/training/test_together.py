@@ -14,7 +14,7 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.experiment import train_run, train_runs_together
 from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training.steps import CompiledSteps, incompatible
+from transformer_jax.training.steps import CompiledSteps, common_to_all, incompatible
 from transformer_jax.training.train import Ending, Recorder
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
@@ -41,6 +41,15 @@ def test_what_may_not_differ_is_named():
         "optimizer.clip_norm = None, 1.0: must be set for all or for none",
         "train.steps = 10, 11: must be the same for all",
     ]
+
+
+def test_runs_that_can_train_together_have_something_in_common():
+    same = [{"seed": 1}, {"optimizer__schedule": "linear"}, {"data__directory": "/b"}]
+    other = [{"model__d_ff": 64}, {"optimizer__clip_norm": 1.0}, {"train__tokens": 500}, {"train__keep_latest": 1}]
+    for changes in (*same, *other):
+        configs = experiments({}, changes)
+        is_alike = common_to_all(configs[0]) == common_to_all(configs[1])
+        assert is_alike == (changes in same) == (not incompatible(configs))
 
 
 def test_runs_that_may_end_early_train_apart():

@@ -16,7 +16,7 @@ from typing import IO, Any, TypeVar
 
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.progress import tell
-from transformer_jax.files.record import sealed
+from transformer_jax.files.record import LARGEST_FILE, sealed
 from transformer_jax.files.storage_errors import PASSING
 
 T = TypeVar("T")
@@ -64,9 +64,12 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_json(path: Path, content: Any) -> None:
+    # Bytes of a file name that are not UTF-8 are written as JSON escapes, and read back unchanged.
+    text = (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode(errors="backslashreplace")
+    if len(text) > LARGEST_FILE:
+        raise BadInput(f"{path}: would have {len(text):,} bytes; at most {LARGEST_FILE:,} can be read back")
     with write_atomically(path) as file:
-        # Bytes of a file name that are not UTF-8 are written as JSON escapes, and read back unchanged.
-        file.write((json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode(errors="backslashreplace"))
+        file.write(text)
 
 
 def write_record(path: Path, content: Mapping[str, Any]) -> None:

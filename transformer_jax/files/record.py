@@ -12,8 +12,8 @@ from typing import Any
 
 from transformer_jax.errors import BadInput
 
-# Far more than any record has; a larger file is not read into memory.
-LARGEST_FILE = 64 * 2**20
+# A larger file is neither written nor read into memory.
+LARGEST_FILE = 128 * 2**20
 SEAL = "crc32"
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from transformer_jax import schema
 from transformer_jax.config import DecodeConfig
+from transformer_jax.errors import BadInput
 
 # Options of decoding that affect the best translation.
 SEARCH = tuple(option.path for option in schema.options(DecodeConfig) if option.affects == "translation")
@@ -27,6 +28,8 @@ DIFFERENCES = {
     "bleu_tokenize": "has another tokenizer of BLEU",
     "version": "was made by another version",
 }
+# Sentences of a test set: a record has up to 190 bytes of each, and must not exceed record.LARGEST_FILE.
+MOST_SENTENCES = 700_000
 # Hexadecimal digits of a digest in a file name.
 SHORT = 8
 
@@ -35,6 +38,12 @@ def texts_sha256(sources: Sequence[str], references: Sequence[str]) -> str:
     """The digest of a test set."""
     content = json.dumps([list(sources), list(references)], ensure_ascii=False)
     return hashlib.sha256(content.encode()).hexdigest()
+
+
+def refuse_too_many(test_set: str, sentences: int) -> None:
+    """Raises BadInput for a test set whose record would be too large."""
+    if sentences > MOST_SENTENCES:
+        raise BadInput(f"{test_set}: has {sentences:,} sentences; at most {MOST_SENTENCES:,} can be evaluated at once")
 
 
 def lines_sha256(lines: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from transformer_jax.files.atomic import explained
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.runs.folder import identifying_versions
+from transformer_jax.runs.records import refuse_too_many
 from transformer_jax.sweeps.checks import TUNING_SEEDS
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
@@ -113,6 +114,8 @@ def prepare_data(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequen
                     f"variant {run.variant!r}: tests = {split!r}: its data has no such sentences; {hint} (data.tests "
                     "names test sets in files, TESTS in the file of a custom corpus its test sets)"
                 )
+            else:
+                refuse_too_many(f"tests = {split!r}", len(prepared.pairs(split)))
         if definition.tune and "valid" not in known:
             problems.append(f"variant {run.variant!r}: tune chooses by validation loss, and has no validation data")
     if problems:
@@ -321,15 +324,15 @@ def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun
     """The runs that each process trains: one, or those that differ only in numbers."""
     if at_most is None:
         return [[run] for run in runs]
-    from transformer_jax.training.steps import incompatible
+    from transformer_jax.training.steps import common_to_all
 
     groups: list[list[SweepRun]] = []
+    open_groups: dict[Hashable, list[SweepRun]] = {}
     for run in runs:
-        for group in groups:
-            has_room = len(group) < at_most or not at_most
-            if has_room and not incompatible([group[0].experiment, run.experiment]):
-                group.append(run)
-                break
-        else:
-            groups.append([run])
+        key = common_to_all(run.experiment)
+        group = open_groups.get(key)
+        if group is None or key is None or len(group) == at_most:
+            open_groups[key] = group = []
+            groups.append(group)
+        group.append(run)
     return groups

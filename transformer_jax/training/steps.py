@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,19 @@ def incompatible(configs: Sequence[ExperimentConfig]) -> list[str]:
     if configs[0].train.keep_latest < 2:
         problems.append("train.keep_latest = 1: must be at least 2, for a common step after a kill while they save")
     return problems
+
+
+def common_to_all(config: ExperimentConfig) -> Hashable:
+    """What is the same for runs that can train together, by `incompatible`; None if this run trains alone."""
+    if config.train.keep_latest < 2 or any(schema.value_at(config, path) is not None for path in EARLY_ENDS):
+        return None
+    compared = (option for option in OPTIONS.values() if not (option.is_path and option.affects == "environment"))
+    values = ((option, schema.value_at(config, option.path)) for option in compared)
+    return tuple(
+        repr(value) if option.together is None else bool(value)
+        for option, value in values
+        if option.together in (None, "number or none")
+    )
 
 
 def refuse_incompatible(configs: Sequence[ExperimentConfig]) -> None:
