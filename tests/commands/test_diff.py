@@ -17,7 +17,8 @@ def test_options_code_data_and_metrics_side_by_side(folder, tmp_path, capsys):
     config, versions = other / "config.json", other / "versions.json"
     config.write_text(config.read_text().replace('"num_heads": 2', '"num_heads": 4'))
     write_record(versions, {**read_record(versions), "flax": "0.0.1\x1b[31m"})
-    (other / "metrics.jsonl").write_text('{"step": 3, "loss": 2.5}\n{"step": 4, "loss": 2.0, "valid_loss": null}\n')
+    lines = ('{"step": 3, "loss": 2.5}', '{"step": 4, "loss": 2.0, "valid_loss": null}', '{"step": 4, "loss": [1]}')
+    (other / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     assert cli.main(["diff", str(folder), str(other)]) == 0
     printed = capsys.readouterr().out
     options = [line.split() for line in section(printed, "options").splitlines()]

@@ -31,6 +31,17 @@ def test_a_run_without_scores_says_how_to_evaluate_it(sweep, capsys):
     assert f"transformer-jax evaluate --workdir={run}" in capsys.readouterr().out
 
 
+def test_odd_values_in_its_metrics_are_named(sweep, capsys):
+    run = seed_folder(sweep, "base", 0)
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write('{"step": 2000, "valid_loss": "0.5"}\n')
+    assert cli.main(["report", str(run)]) == 0
+    printed = capsys.readouterr().out
+    assert "metrics.jsonl: line 21 has valid\\_loss = " in printed and "2,000 updates" in printed
+    assert cli.main(["report", str(sweep)]) == 0
+    assert "damaged: " in capsys.readouterr().out
+
+
 def test_a_damaged_record_hides_no_other(sweep, capsys):
     run = seed_folder(sweep, "base", 0)
     (run / "translations" / "other.latest.json").write_text('{"test_set": "x"}')

@@ -1,5 +1,6 @@
 """A run's folder: read back, also when it was damaged or changed; locked; never begun in a folder of something else."""
 
+import contextlib
 import errno
 import json
 import os
@@ -96,10 +97,18 @@ def test_a_run_without_its_checkpoints_does_not_start_again(tmp_path):
     with pytest.raises(BadInput, match="its checkpoints are gone"):
         folder.holds_run(config)
     folder.checkpoints.mkdir()
-    for last in (10, 20):  # it may have been killed before a checkpoint was complete
+    unfinished = folder.checkpoints / "10.orbax-checkpoint-tmp"
+    for last in (10, 11, 20, 21):  # it may have been killed before a checkpoint was complete
         folder.metrics.write_text(f'{{"step": {last}, "loss": 1.0}}\n')
-        assert not folder.holds_run(config)
-    folder.metrics.write_text('{"step": 21, "loss": 1.0}\n')
+        with contextlib.nullcontext() if last == 10 else pytest.raises(BadInput, match="its checkpoints are gone"):
+            assert not folder.holds_run(config)
+        unfinished.mkdir()
+        with pytest.raises(BadInput, match="gone") if last == 21 else contextlib.nullcontext():
+            assert not folder.holds_run(config)
+        unfinished.rmdir()
+    folder.metrics.write_text('{"step": 1, "loss": 1.0}\n')
+    assert not folder.holds_run(config)
+    folder.note_checkpoint()  # of a run that was stopped, for example
     with pytest.raises(BadInput, match="its checkpoints are gone"):
         folder.holds_run(config)
     (folder.checkpoints / "10").mkdir()

@@ -8,7 +8,19 @@ import types
 import pytest
 
 from tests.support.small_runs import experiment
-from transformer_jax.runs.metrics import Criterion, Metrics, count_text, duration, read_metrics, validations_since_best
+from transformer_jax.runs import metrics as metrics_module
+from transformer_jax.runs.metrics import (
+    Criterion,
+    Metrics,
+    count_text,
+    cut_after,
+    duration,
+    last_lines,
+    metrics_lines,
+    newest_metrics,
+    read_metrics,
+    validations_since_best,
+)
 
 
 def test_a_number_that_json_lacks_is_null(tmp_path):
@@ -52,13 +64,53 @@ def test_what_is_synced_is_on_the_disk(tmp_path, monkeypatch):
     assert synced == [path.stat().st_ino for path in (tmp_path / "metrics.jsonl", tmp_path)]
 
 
-def test_damaged_lines_are_not_dropped_silently(tmp_path, capsys):
-    path = tmp_path / "metrics.jsonl"
+def test_an_unfinished_line_is_removed_and_other_damage_is_named(tmp_path):
+    path, problems = tmp_path / "metrics.jsonl", []
     path.write_text('{"step": 5}\n{"st\0\0\n{"step": 10}\n{"step": 1')
+    assert [line["step"] for line in metrics_lines(path, problems)] == [5, 10]
+    assert problems == [f"{path}: line 2 is not JSON"]
     with Metrics(path, tensorboard=False) as metrics:
         metrics.begin(10)
-    assert "metrics.jsonl: 1 of its lines" in capsys.readouterr().err
-    assert [line["step"] for line in read_metrics(path)] == [5, 10]
+        metrics.write(15, {"loss": 1.0})
+    assert [line["step"] for line in read_metrics(path)] == [5, 10, 15]
+
+
+@pytest.mark.parametrize(
+    "value", ['"3.0"', '"NaN"', "NaN", "-Infinity", "1e999", "1" + "0" * 400, "true", "[1]", '{"loss": 2}']
+)
+def test_values_that_are_no_numbers_are_left_out_and_named(tmp_path, value):
+    path, problems = tmp_path / "metrics.jsonl", []
+    path.write_text(f'{{"step": 1, "seconds": 2.0, "mfu": null, "loss": {value}}}\n' * 2 + '{"step": 4}\n')
+    assert [*metrics_lines(path, problems)] == [{"step": 1, "seconds": 2.0, "mfu": None}] * 2 + [{"step": 4}]
+    (problem,) = problems
+    assert f"{path}: line 1 has loss = " in problem and problem.endswith("; 2 lines are damaged")
+
+
+DAMAGED = [
+    b'{"step": -1}',
+    b'{"step": true}',
+    b'{"step": 1.5}',
+    b'{"loss": 2}',
+    b"[" * 9999,
+    b'{"step": 1' + b"0" * 30 + b"}",
+]
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 1 << 16])
+def test_from_the_end_the_lines_are_the_same(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(metrics_module, "BLOCK", block)
+    path = tmp_path / "metrics.jsonl"
+    good = [json.dumps({"step": step, "loss": 1.0 * step}).encode() for step in (0, 5, 5, 10, 15)]
+    lines = [good[0], *DAMAGED, *good[1:4], b"", b"\0" * 99, b"x" * 200_000, good[4]]
+    for end in (b"", b"\n"):
+        path.write_bytes(b"\n".join(lines) + end)
+        assert [*newest_metrics(path)] == read_metrics(path)[::-1]
+        assert [line["step"] for line in last_lines(path, 12)] == [10, 5]
+        assert [line["step"] for line in newest_metrics(path, 40)] == [15]
+        for step, left in ((99, lines), (10, lines[: lines.index(good[3]) + 1]), (4, lines[:1]), (-1, [])):
+            path.write_bytes(b"\n".join(lines) + end)
+            cut_after(path, step)
+            assert path.read_bytes() == b"".join(line + b"\n" for line in left)
 
 
 def test_only_lines_of_metrics_are_read(tmp_path):

@@ -55,6 +55,26 @@ def test_the_score_that_is_shown_is_by_the_primary_metric(folder, primary, valid
     assert primary in heading and test in row and now.to_json()["bleu"] == 50.0
 
 
+def test_only_the_end_of_a_log_is_read(folder, monkeypatch):
+    ((run,),) = jobs_of(folder)
+    run.path.mkdir(parents=True)
+    lines = [{"step": 1, "bleu": 7.0}, *({"step": step, "loss": 1.0, "seconds": 2.0} for step in range(2, 99))]
+    run.folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert (now := status.status_of(run)).step == 98 and now.bleu == 7.0
+    monkeypatch.setattr(status, "END_BYTES", 200)
+    assert (now := status.status_of(run)).step == 98 and now.bleu is None and now.loss == 1.0
+
+
+def test_odd_values_in_a_log_end_no_status(folder):
+    ((run,),) = jobs_of(folder)
+    run.path.mkdir(parents=True)
+    with run.held():
+        run.record_attempt(state="running", host=os.uname().nodename)
+        for odd in ('"loss": "3.0"', '"loss": 1.0, "secondr": 1.0', '"loss": [1], "seconds": {}', '"seconds": 1e308'):
+            run.folder.metrics.write_text(f'{{"step": 2, {odd}}}\n{{"step": 3, {odd}}}\n')
+            assert status.table([status.status_of(run)]).splitlines()[1].split()[3:5] == ["running", "3/12"]
+
+
 def test_a_line_at_each_change_and_a_run_that_ran_is_not_waiting_again(folder):
     """It has saved and stopped before its process has ended."""
     ((run,),) = jobs_of(folder)

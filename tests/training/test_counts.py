@@ -80,7 +80,7 @@ class Saved:
     """Checkpoints that are forgotten."""
 
     def __init__(self):
-        self.scores, self.saved = {}, []
+        self.scores, self.saved, self.steps = {}, [], []
 
     def wait(self):
         pass
@@ -260,6 +260,20 @@ def test_a_resumed_run_takes_its_scores_from_its_lines(tmp_path):
     other = dataclasses.replace(recorder.config.train, best_metric="valid_accuracy", best_is="highest")
     anew = resumed_from(recorder, dataclasses.replace(recorder.config, train=other), notes, recorder.step)
     assert anew.scores == {}
+
+
+def test_a_run_whose_lines_are_lost_says_so_and_keeps_its_patience(tmp_path, capsys):
+    losses = [[3.0], [2.0], *[[2.5]] * 4]
+    (recorder,) = run(tmp_path, [10] * 6, losses=losses, eval_every=1, checkpoint_every=1, keep_best=0)
+    recorder.folder.path.mkdir()
+    recorder.folder.metrics.write_text(json.dumps({"step": 2, "loss": 1.0}) + "\n")
+    step, notes = recorder.checkpoints.saved[-1]
+    resumed = resumed_from(recorder, recorder.config, notes, step)
+    assert f"warning: {recorder.folder.metrics} ends at step 2, before the line of step 5" in capsys.readouterr().err
+    assert resumed.scores == {1: -3.0, 2: -2.0, 3: -2.5, 4: -2.5, 5: -2.5}
+    train = dataclasses.replace(recorder.config.train, patience=3)
+    patient = dataclasses.replace(recorder.config, train=train)
+    assert "no better valid_loss in 3 validations" in resumed_from(recorder, patient, notes, step).early_end()
 
 
 @pytest.mark.parametrize(

@@ -83,10 +83,10 @@ def data(folder: "RunFolder") -> dict[str, Any]:
 def metrics(folder: "RunFolder") -> dict[str, Any]:
     """The last metrics of training and of validation, and the scores on test sets."""
     from transformer_jax.files.record import read_record
-    from transformer_jax.runs.metrics import read_metrics
+    from transformer_jax.runs.metrics import metrics_lines
 
     found: dict[str, Any] = {}
-    for line in read_metrics(folder.metrics):
+    for line in metrics_lines(folder.metrics):
         found |= {name: line[name] for name in METRICS if line.get(name) is not None}
     for record_path in sorted((folder.path / "translations").glob("*.json")):
         with contextlib.suppress(OSError, BadInput, KeyError):  # some are not of an evaluation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # The translations on the page.
 SAMPLES = 12
+# The most points of a curve.
+MOST_POINTS = 2000
 NEXT_COMMANDS = """transformer-jax translate --workdir={run}
 transformer-jax evaluate --workdir={run} --split=test
 transformer-jax plot attention --workdir={run} --text="..." --output=attention.html"""
@@ -41,7 +43,7 @@ NUMBERS = {
 def draw(arguments: argparse.Namespace) -> str:
     from transformer_jax.data.prepared import Prepared
     from transformer_jax.runs.folder import RunFolder
-    from transformer_jax.runs.metrics import read_metrics
+    from transformer_jax.runs.metrics import is_validation, metrics_lines
     from transformer_jax.translation.load import load_run
 
     folder = RunFolder(arguments.workdir)
@@ -49,7 +51,9 @@ def draw(arguments: argparse.Namespace) -> str:
     output = arguments.output or str(folder.path / "page.html")
     plots.check_format(output, (".html",))
     run = load_run(folder.path, arguments.weights)
-    lines = read_metrics(folder.metrics)
+    lines = thinned(line for line in metrics_lines(folder.metrics) if not is_validation(line))
+    lines += thinned(line for line in metrics_lines(folder.metrics) if is_validation(line))
+    lines.sort(key=lambda line: line["step"])
     prepared = Prepared.open(folder.data(run.config))
     split = next((split for split in ("test", "valid") if split in prepared.splits), None)
     sources, references = prepared.texts(split) if split else ([], [])
@@ -77,6 +81,19 @@ def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]
     if records.difference(record, {"weights_sha256": run.weights_sha256, "decode": records.search(decode)}):
         return {}
     return {f"{name} on {split}": f"{record['measures'][name.lower()]['score']:.1f}" for name in ("BLEU", "chrF")}
+
+
+def thinned(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Lines at equal distances, of which a curve has enough, and the last one."""
+    kept: list[dict[str, Any]] = []
+    every, last = 1, None
+    for number, line in enumerate(lines):
+        last = line
+        if number % every == 0:
+            kept.append(line)
+        if len(kept) > MOST_POINTS:
+            kept, every = kept[::2], 2 * every
+    return kept if last is None or kept[-1] is last else [*kept, last]
 
 
 def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from transformer_jax.report.results import RunResult, SweepResult
 from transformer_jax.report.sections import Section
 from transformer_jax.report.table import STATE_NAMES, TRAINING_TIME, Table
 from transformer_jax.report.text import some, words
-from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, IDENTIFYING, LAST_STEP
+from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, HAD_CHECKPOINT, IDENTIFYING, LAST_STEP
 from transformer_jax.runs.metrics import duration
 
 # The most runs named in the list of those that never started.
@@ -23,7 +23,7 @@ STATES = ("finished", "not evaluated", "running", "interrupted", "stopped", "div
 # The most runs named that were made by one version of something; and the digits of a digest of custom code.
 SHOWN_RUNS = SHOWN_DIGITS = 8
 # In versions.json, but not versions.
-NO_VERSIONS = ("command", "directory", CONFIG_DIGEST, EARLIER, LAST_STEP)
+NO_VERSIONS = ("command", "directory", CONFIG_DIGEST, EARLIER, HAD_CHECKPOINT, LAST_STEP)
 
 
 class TestReport(NamedTuple):

@@ -1,5 +1,6 @@
 """The report of one run: its scores with their signatures, how it was made, and what to cite."""
 
+import math
 import shlex
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from transformer_jax.report.results import parsing, without_folders
 from transformer_jax.report.text import TEMPLATES
 from transformer_jax.report.write import JSON, json_text, render_markdown, write_files
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.runs.metrics import read_metrics
+from transformer_jax.runs.metrics import metrics_lines
 from transformer_jax.version import __version__
 
 
@@ -34,7 +35,7 @@ def write(folder: str | Path, output: str | Path | None) -> tuple[str, list[Path
     facts |= {name: str(version) for name, version in versions.items() if name not in NO_VERSIONS and version}
     found = {
         "format": 1,
-        "state": _state(path),
+        "state": _state(path, problems),
         "facts": facts,
         "problems": problems,
         "evaluations": evaluations,
@@ -44,15 +45,19 @@ def write(folder: str | Path, output: str | Path | None) -> tuple[str, list[Path
     return text, write_files({JSON: json_text(found), "report.md": text}, path, output)
 
 
-def _state(path: Path) -> str:
+def _state(path: Path, problems: list[str]) -> str:
     """How far it is, and its best validation."""
-    lines = read_metrics(path / "metrics.jsonl")
-    if not lines:
+    last: int | None = None
+    best: dict[str, Any] = {}
+    for line in metrics_lines(path / "metrics.jsonl", problems):
+        last = max(line["step"], last or 0)
+        if line.get("valid_loss") is not None and line["valid_loss"] < best.get("valid_loss", math.inf):
+            best = line
+    if last is None:
         return "No metrics have been written yet."
     planned = RunFolder(path).last_step()
-    text = f"{max(line['step'] for line in lines):,} updates" + (f" of {planned:,}." if planned else ".")
-    if validations := [line for line in lines if line.get("valid_loss") is not None]:
-        best = min(validations, key=lambda line: line["valid_loss"])
+    text = f"{last:,} updates" + (f" of {planned:,}." if planned else ".")
+    if best:
         text += f" Lowest validation loss: {best['valid_loss']:.4f}, at step {best['step']:,}."
     return text
 

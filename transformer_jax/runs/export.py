@@ -6,6 +6,7 @@ tokenizer files, and `weights.json`, which records where the weights come from.
 
 import contextlib
 import hashlib
+import itertools
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,7 @@ from transformer_jax.files.record import plain_name, read_record
 from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint, differences, regular, shapes
 from transformer_jax.runs.code import CodeSnapshots
 from transformer_jax.runs.folder import ORIGIN, WEIGHTS, RunFolder
-from transformer_jax.runs.metrics import Criterion, read_metrics
+from transformer_jax.runs.metrics import Criterion, metrics_lines
 from transformer_jax.update.optimizer import make_optimizer
 from transformer_jax.update.sharding import make_mesh
 from transformer_jax.update.step import TrainState
@@ -112,15 +113,17 @@ class SavedWeights:
     def best_steps(self, count: int) -> list[int]:
         """The steps of the highest validation scores by train.best_metric, best first; of equal scores the earlier."""
         steps = self._checkpoints.steps
-        scores = self._criterion().scores(read_metrics(self._folder.metrics), steps[-1])
+        notes = self._notes()
+        lines = itertools.chain(notes.get("validations", ()), metrics_lines(self._folder.metrics))
+        scores = Criterion.noted(notes).scores(lines, steps[-1])
         known = {step: score for step in steps if (score := scores.get(step)) is not None}
         return self._enough(sorted(known, key=lambda step: (-known[step], step)), count)[:count]
 
-    def _criterion(self) -> Criterion:
-        """The criterion of the best checkpoint, as the newest readable record has it."""
+    def _notes(self) -> dict[str, Any]:
+        """The notes of the newest checkpoint that is not damaged."""
         for step in reversed(self._checkpoints.steps):
             with contextlib.suppress(DamagedCheckpoint):
-                return Criterion.noted(self._checkpoints.record(step)["notes"])
+                return self._checkpoints.record(step)["notes"]
         raise BadInput(f"{self._checkpoints.directory}: every checkpoint is damaged")
 
     def _enough(self, steps: list[int], count: int) -> list[int]:

@@ -35,7 +35,7 @@ from transformer_jax.files.atomic import (
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_bytes, read_object, read_record
 from transformer_jax.runs.code import CodeSnapshots, changes, code_of
-from transformer_jax.runs.metrics import read_metrics
+from transformer_jax.runs.metrics import newest_metrics
 from transformer_jax.runs.state import record_state
 from transformer_jax.runs.tracking import Labels, Tracking
 from transformer_jax.version import commit, source_digest
@@ -51,8 +51,9 @@ NUMERICS = ("xla_flags", "cores", "cpu", "devices")
 MADE_BY = (*IDENTIFYING, *NUMERICS)
 
 # Keys in versions.json: digests of config.json and of this library's source; what made earlier steps, if it was
-# something else; the last step of the run; the run whose weights this one started with.
+# something else; whether the run has had a checkpoint; its last step; the run whose weights it started with.
 CONFIG_DIGEST, SOURCE_DIGEST, EARLIER = "config_sha256", "transformer_jax_sha256", "earlier"
+HAD_CHECKPOINT = "had_checkpoint"
 LAST_STEP, INIT_FROM = "last_step", "init_from"
 WEIGHTS, ORIGIN = "model.safetensors", "weights.json"  # an exported folder has both
 # Files that `train`, `prepare` and a sweep's worker leave if they are killed before they write versions.json.
@@ -167,16 +168,33 @@ class RunFolder:
         if self._newest_step() is not None:
             self._refuse_another_run(config, schedule_end, unknown)
             return True
-        last = max((line["step"] for line in read_metrics(self.metrics)), default=0)
-        # Their folder is made before the first line (a bucket has no empty folders), and a checkpoint is complete
-        # before the next one begins.
-        gone = last > 0 and isinstance(self.checkpoints, Path) and not self.checkpoints.is_dir()
-        if self.writes and self.config.is_file() and (gone or last > 2 * self.stored_config().train.checkpoint_every):
+        if self.writes and self.config.is_file() and (last := self._lost_steps()):
             raise BadInput(
                 f"{self.path}: its checkpoints are gone, and metrics.jsonl goes to step {last:,}: put "
                 f"{self.checkpoints.name}/ back, or use another --workdir (or delete metrics.jsonl to start anew)"
             )
         return False
+
+    def _lost_steps(self) -> int:
+        """The last step in metrics.jsonl if the run has had a checkpoint; it has none now."""
+        last = next((line["step"] for line in newest_metrics(self.metrics)), 0)
+        if last == 0 or self.versions().get(HAD_CHECKPOINT):
+            return last
+        if isinstance(self.checkpoints, Path) and not self.checkpoints.is_dir():  # it is made before the first line
+            return last
+        entries = []
+        with contextlib.suppress(FileNotFoundError):  # a bucket has no empty folders
+            entries = list(self.checkpoints.iterdir())
+        # A checkpoint begins as an unfinished folder, and is complete before the next one begins.
+        every = self.stored_config().train.checkpoint_every
+        return last if last > (2 * every if entries else every) else 0
+
+    def note_checkpoint(self) -> None:
+        """Records that a checkpoint is complete: if there are none at a later start, they were lost."""
+        versions = self.versions()
+        if self.writes and versions and not versions.get(HAD_CHECKPOINT):
+            with explained(self.path):
+                write_record(self._versions, {**versions, HAD_CHECKPOINT: True})
 
     def record(self, config: ExperimentConfig, last_step: int | None = None) -> None:
         """Writes config.json and versions.json; another run raises BadInput. Only the first process writes."""
@@ -202,6 +220,7 @@ class RunFolder:
             if changed:
                 tell(f"warning: {self.path}: {', '.join(changed)}: the run continues, perhaps not bit for bit")
             versions |= {EARLIER: earlier} if earlier else {}
+            versions |= {HAD_CHECKPOINT: True} if step is not None else {}
             versions |= {LAST_STEP: last_step, INIT_FROM: self.init_from if step is None else before.get(INIT_FROM)}
             versions[CONFIG_DIGEST] = hashlib.sha256(text).hexdigest()
             write_record(self._versions, versions)  # first: a folder with it is a run

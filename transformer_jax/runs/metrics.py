@@ -3,26 +3,31 @@
 Scores by different criteria cannot be compared. A run that is resumed with another criterion begins a new best.
 """
 
-import contextlib
 import datetime
 import hashlib
+import io
+import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from transformer_jax import schema
 from transformer_jax.config import DecodeConfig, TrainConfig
 from transformer_jax.extension import file_of, read_code
-from transformer_jax.files.atomic import explained, patiently, sync_directory, write_atomically
-from transformer_jax.files.progress import tell
+from transformer_jax.files.atomic import explained, patiently, sync_directory
 from transformer_jax.runs.tracking import Tracking
 
 # Options of decoding on which scores of validation translations depend.
 MEASURED_WITH = tuple(
     option.path for option in schema.options(DecodeConfig) if option.affects in ("translation", "stopping")
 )
+# Bytes of a file that are read at once from its end; the longest line of metrics.
+BLOCK, LONGEST_LINE = 1 << 16, 1 << 16
+# Seconds; a damaged file may have any number.
+LONGEST_DURATION = 1e12
 
 
 class Metrics:
@@ -45,13 +50,8 @@ class Metrics:
         """Continues after a step: later ones are dropped, here and in TensorBoard, to be written again."""
         if not self._writes:
             return
-        if self._path.is_file():
-            lines = read_metrics(self._path)
-            if (damaged := self._path.read_bytes().count(b"\n") - len(lines)) > 0:
-                tell(f"warning: {self._path}: {damaged} of its lines are damaged, and are dropped")
-            kept = [line for line in lines if line["step"] <= step]
-            with explained(self._path), write_atomically(self._path) as file:
-                file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
+        with explained(self._path):
+            cut_after(self._path, step)
         if self._tensorboard:
             from transformer_jax.runs.board import Board  # here, because it loads slowly
 
@@ -82,16 +82,121 @@ class Metrics:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl, without a last line that a killed process left unfinished; none without a file."""
+    """All lines of a metrics.jsonl; none without a file. `metrics_lines` needs less memory."""
+    return list(metrics_lines(path))
+
+
+def metrics_lines(path: Path, problems: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The lines of a metrics.jsonl, one after the other; none without a file.
+
+    Their values are numbers, None, and the text of "time". Other values, and lines without a step, are left out. One
+    line of `problems` says so, unless it is a last line that is still being written.
+    """
     if not path.is_file():
-        return []
-    lines = []
-    for text in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        with contextlib.suppress(ValueError, RecursionError):
-            line = json.loads(text)
-            if isinstance(line, dict) and isinstance(line.get("step"), int):
-                lines.append(line)
-    return lines
+        return
+    wrong, first = 0, ""
+    with open(path, "rb") as file:
+        for number, raw in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), 1):
+            line, problem = _parsed(raw)
+            if problem and raw.endswith(b"\n"):
+                wrong, first = wrong + 1, first or f"line {number:,} {problem}"
+            if line is not None:
+                yield line
+    if wrong and problems is not None:
+        problems.append(f"{path}: {first}" + (f"; {wrong:,} lines are damaged" if wrong > 1 else ""))
+
+
+def newest_metrics(path: Path, most_bytes: float = math.inf) -> Iterator[dict[str, Any]]:
+    """The lines of a metrics.jsonl as above, the newest first, without those that begin before the last `most_bytes`.
+
+    Reads no more of the file than it must.
+    """
+    if not path.is_file():
+        return
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        for start, raw in _from_the_end(file, size):
+            if size - start > most_bytes:
+                return
+            line, _ = _parsed(raw)
+            if line is not None:
+                yield line
+
+
+def last_lines(path: Path, step: int) -> list[dict[str, Any]]:
+    """The lines of a step in a metrics.jsonl, and the one before them, the newest first."""
+    found = []
+    for line in newest_metrics(path):
+        if line["step"] <= step:
+            found.append(line)
+        if line["step"] < step:
+            break
+    return found
+
+
+def cut_after(path: Path, step: int) -> None:
+    """Removes the lines of later steps from the end of a metrics.jsonl, and what a killed process left unfinished."""
+    if not path.is_file():
+        return
+    with open(path, "r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        for start, raw in _from_the_end(file, end):
+            line, _ = _parsed(raw)
+            if line is not None and line["step"] <= step:
+                file.truncate(end)
+                if not raw.endswith(b"\n"):
+                    file.seek(end)
+                    file.write(b"\n")
+                return
+            end = start
+        file.truncate(0)
+
+
+def _from_the_end(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes]]:
+    """The lines before a position, the last first, each with its own position."""
+    rest = b""  # the end of a line whose beginning is not read yet
+    while start > 0:
+        size = min(BLOCK, start)
+        start -= size
+        file.seek(start)
+        text = file.read(size) + rest
+        whole = text.find(b"\n") + 1 if start else 0
+        if start and whole in (0, len(text)):
+            rest = text[:LONGEST_LINE]  # a longer line is not one of metrics
+            continue
+        rest, lines = text[:whole], io.BytesIO(text[whole:]).readlines()
+        starts = itertools.accumulate(map(len, lines), initial=start + whole)
+        yield from reversed([*zip(starts, lines, strict=False)])
+
+
+def _integer(text: str) -> float:
+    return int(text) if len(text) < 19 else float(text)
+
+
+_DECODER = json.JSONDecoder(parse_int=_integer, parse_constant=str)  # NaN is no JSON
+_NUMBERS, _INFINITE = {int, float, type(None)}, {math.inf, -math.inf}
+
+
+def _parsed(raw: bytes) -> tuple[dict[str, Any] | None, str]:
+    """A line, or None, and what is wrong with it."""
+    try:
+        text = raw.decode()
+        line, end = _DECODER.raw_decode(text)  # decode would take half as long again
+    except (ValueError, RecursionError):
+        return None, "is not JSON"
+    if text[end:].strip():
+        return None, "is not JSON"
+    if not isinstance(line, dict) or type(line.get("step")) is not int or line["step"] < 0:
+        return None, "has no step"
+    time, problem = line.pop("time", None), ""
+    if not (_NUMBERS.issuperset(map(type, line.values())) and _INFINITE.isdisjoint(line.values())):
+        odd = {name: value for name, value in line.items() if type(value) not in _NUMBERS or value in _INFINITE}
+        name, value = next(iter(odd.items()))
+        problem = f"has {name} = {json.dumps(value)[:40]}, which is not a number"
+        line = {name: value for name, value in line.items() if name not in odd}
+    if isinstance(time, str):
+        line["time"] = time
+    return line, problem
 
 
 def is_validation(line: Mapping[str, Any]) -> bool:
@@ -153,7 +258,7 @@ class Criterion(NamedTuple):
             return None
         return value if self.best_is == "highest" else -value
 
-    def scores(self, lines: Sequence[Mapping[str, Any]], until: float = math.inf) -> dict[int, float | None]:
+    def scores(self, lines: Iterable[Mapping[str, Any]], until: float = math.inf) -> dict[int, float | None]:
         """The scores of the validations in metrics.jsonl that were scored by this criterion, by step."""
         return {
             line["step"]: self.score(line[self.metric])
@@ -167,6 +272,7 @@ class Criterion(NamedTuple):
 
 def duration(seconds: float) -> str:
     """Seconds in a readable form: 45 s, 12 min, 3 h 20 min."""
+    seconds = min(seconds, LONGEST_DURATION)
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

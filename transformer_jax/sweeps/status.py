@@ -16,11 +16,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from transformer_jax.runs.metrics import duration, read_metrics
+from transformer_jax.runs.metrics import duration, newest_metrics
 from transformer_jax.runs.state import is_held
 from transformer_jax.sweeps.run import LOCK, SweepRun
 
 SECONDS_BETWEEN_LOOKS = 1.0
+# The end of a metrics.jsonl in which the latest values are looked for, about 2,500 lines.
+END_BYTES = 1 << 20
 UNFINISHED = ("running", "measuring", "queued", "waiting", "stopped", "interrupted")
 BAD = ("diverged", "failed")
 STATES = ("finished", *UNFINISHED, *BAD)  # in the order of the summary
@@ -75,21 +77,35 @@ def status_of(run: SweepRun) -> RunStatus:
         bleu, score = (None, None) if test is None else (test["bleu"], tested(test, run.primary))
         return RunStatus(run, "finished", steps, steps, result["valid"].get("loss"), bleu, score, host=host)
     state, error = state_of(run.path, attempt)
+    metric = "valid_perplexity" if run.primary == "perplexity" else run.primary
     try:
-        lines, age = read_metrics(run.folder.metrics), time.time() - run.folder.metrics.stat().st_mtime
+        age = time.time() - run.folder.metrics.stat().st_mtime
+        latest, trained = latest_values(run.folder.metrics, ("step", "loss", "bleu", metric))
     except OSError:
-        lines, age = [], None
+        latest, trained, age = {}, [], None
     steps = run.folder.last_step() or run.experiment.train.steps
-    latest = {name: value for line in lines for name, value in line.items()}
     step = latest.get("step", 0)
     if state == "running" and step >= steps:
         state = "measuring"
-    left, trained = None, [line for line in lines if "loss" in line]
+    left = None
     if state == "running" and trained:  # at the pace of the last line: the first includes compilation
-        last, before = trained[-1], trained[-2]["step"] if len(trained) > 1 else 0
+        last, before = trained[0], trained[1]["step"] if len(trained) > 1 else 0
         left = last["seconds"] / max(last["step"] - before, 1) * (steps - last["step"])
-    score = latest.get("valid_perplexity" if run.primary == "perplexity" else run.primary)
-    return RunStatus(run, state, step, steps, latest.get("loss"), latest.get("bleu"), score, left, error, host, age)
+    loss, bleu, score = (latest.get(name) for name in ("loss", "bleu", metric))
+    return RunStatus(run, state, step, steps, loss, bleu, score, left, error, host, age)
+
+
+def latest_values(metrics: Path, names: Sequence[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The latest values of these names at the end of a metrics.jsonl, and its last two lines about training."""
+    latest: dict[str, Any] = {}
+    trained: list[dict[str, Any]] = []
+    for line in newest_metrics(metrics, END_BYTES):
+        latest = {**{name: line[name] for name in names if name in line}, **latest}
+        if len(trained) < 2 and line.get("seconds") is not None:
+            trained.append(line)
+        if len(trained) == 2 and latest.keys() >= {*names}:
+            break
+    return latest, trained
 
 
 def tested(test: Mapping[str, Any], metric: str) -> float | None:

@@ -36,7 +36,7 @@ from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.runs.export import SavedWeights, write_export
 from transformer_jax.runs.folder import identifying_versions, numerics
-from transformer_jax.runs.metrics import is_validation, read_metrics
+from transformer_jax.runs.metrics import is_validation, metrics_lines
 from transformer_jax.runs.records import IDENTITY, difference, translations
 from transformer_jax.runs.tracking import Labels
 from transformer_jax.sweeps import shielded
@@ -53,6 +53,8 @@ SECONDS_TO_ARRIVE = 1.0
 KEPT_LINES = 8
 # The measures of a test set in a result.json, besides perplexity, exact match and custom metrics.
 MEASURES = ("bleu", "chrf", "paper_bleu")
+# The values of a line of metrics that are totalled.
+OF_TRAINING = ("seconds", "source_tokens_per_second", "target_tokens_per_second", "target_tokens")
 
 
 class Stopped(BaseException):
@@ -289,24 +291,31 @@ def analyse(model: Run, config: ExperimentConfig, tests: dict[str, TestSet], nam
 
 def training(run: SweepRun, config: ExperimentConfig, at_step: int | None = None) -> dict[str, Any]:
     """Totals of the training from metrics.jsonl; the validation is the one at this step, or the last."""
-    lines = read_metrics(run.folder.metrics)
-    logged = [line for line in lines if "seconds" in line]
-    if not logged:
+    step = target_tokens = 0
+    seconds = source_tokens = 0.0
+    speeds: list[float] = []
+    last: Mapping[str, Any] = {}
+    for line in metrics_lines(run.folder.metrics):
+        step = line["step"]
+        if is_validation(line) and at_step in (None, step):
+            last = line
+        if all(line.get(name) is not None for name in OF_TRAINING):
+            seconds += line["seconds"]
+            source_tokens += line["source_tokens_per_second"] * line["seconds"]
+            target_tokens = line["target_tokens"]
+            speeds.append(line["target_tokens_per_second"])
+    if not speeds:
         raise Failed(f"{run.folder.metrics}: has no line of training metrics; train.log_every may be too large")
     pairs = training_batches(config.data, Prepared.open(run.folder.data(config)).pairs("train")).statistics()
     lengths = (round(tokens / pairs.pairs) for tokens in (pairs.source_tokens, pairs.target_tokens))
-    source_tokens = sum(line["source_tokens_per_second"] * line["seconds"] for line in logged)
-    target_tokens = logged[-1]["target_tokens"]
-    validations = [line for line in lines if is_validation(line) and at_step in (None, line["step"])]
-    last: Mapping[str, Any] = validations[-1] if validations else {}
     names = ("valid_loss", "valid_perplexity", "valid_accuracy", "bleu", "exact_match")
     return {
-        "steps": lines[-1]["step"],
+        "steps": step,
         "target_tokens": target_tokens,
         "longest_target": pairs.longest_target,
-        "train_seconds": sum(line["seconds"] for line in logged),
+        "train_seconds": seconds,
         # The median, because lines that include compilation or a restart say nothing about the speed.
-        "tokens_per_second": statistics.median(line["target_tokens_per_second"] for line in logged),
+        "tokens_per_second": statistics.median(speeds),
         "training_flops": training_flops(config.model, *lengths).of(source_tokens, target_tokens),
         "valid": {name.removeprefix("valid_"): last[name] for name in names if name in last},
     }

@@ -34,7 +34,13 @@ from transformer_jax.processes.hardware import seconds_since_start
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.runs.metrics import Criterion, Metrics, is_validation, read_metrics, validations_since_best
+from transformer_jax.runs.metrics import (
+    Criterion,
+    Metrics,
+    is_validation,
+    last_lines,
+    validations_since_best,
+)
 from transformer_jax.schema import is_address
 from transformer_jax.training.progress import ProgressLine, Throughput, header
 from transformer_jax.training.steps import COMPILING, CompiledSteps, last_step
@@ -333,7 +339,7 @@ class Trainer:
         if self.saved_step == self.step or all(run.diverged for run in self.runs):
             return
         for run in self.runs:
-            run.checkpoints.wait()
+            run.wait()
         for run, state in zip(self.runs, self.compiled.split(self.states), strict=True):
             run.save(self.step, state)
         self.saved_step, self._saved_at = self.step, time.monotonic()
@@ -407,7 +413,8 @@ class Recorder:
         self.logged_tokens = 0  # target tokens up to the last line of metrics
         self.perplexity = 0.0  # of the last line of metrics; 0 = not known
         self.criterion = Criterion.of(config.train, config.decode, setup.references)
-        self.validations: list[dict[str, Any]] = []  # their lines of metrics
+        self.validations: list[dict[str, Any]] = []  # of each the step, the loss and the criterion's metric
+        self.logged_step = 0  # of the last line of metrics
         self.diverged = ""  # why the run has failed
 
     @contextlib.contextmanager
@@ -433,7 +440,7 @@ class Recorder:
     def resume(self, step: int, notes: Mapping[str, Any]) -> None:
         """Continues after a step, from the notes of its checkpoint; 0 is a new run. Drops later metrics.
 
-        A checkpoint is of the state before the validation of its step, whose scores are in metrics.jsonl.
+        A checkpoint is of the state before the validation of its step, whose scores are only in metrics.jsonl.
         """
         if step > 0:
             self._resume_counts(step, notes)
@@ -452,11 +459,23 @@ class Recorder:
         if not self.criterion.compares_with(before):
             self.tell(f"best is the {self.criterion} now, it was the {before}: the best starts anew")
         self.criterion = self.criterion.after(before, step)
-        lines = processes().broadcast(read_metrics(self.folder.metrics) if self.folder.writes else None)
-        lines = [line for line in lines if line["step"] <= step]
-        self.perplexity = next((line["perplexity"] for line in reversed(lines) if line.get("perplexity")), 0.0)
-        self.validations = [line for line in lines if is_validation(line)]
+        lines = processes().broadcast(last_lines(self.folder.metrics, step) if self.folder.writes else None)
+        self.logged_step = max((line["step"] for line in lines), default=0)
+        self.perplexity, self.validations = notes["perplexity"], notes["validations"]
+        if self.logged_step < notes["logged_step"]:
+            self.tell(
+                f"{self.folder.metrics} ends at step {self.logged_step:,}, before the line of step "
+                f"{notes['logged_step']:,} that the checkpoint of step {step:,} knows: lines are lost",
+                "warning: ",
+            )
+        for line in lines:
+            if line["step"] == step and is_validation(line):
+                self._add_validation(line)
         self._rank()
+
+    def _add_validation(self, line: Mapping[str, Any]) -> None:
+        names = ("step", "valid_loss", self.criterion.metric)
+        self.validations.append({name: line[name] for name in dict.fromkeys(names) if name in line})
 
     @property
     def validated_step(self) -> int:
@@ -504,6 +523,7 @@ class Recorder:
             **speed.rates(int(sums.source_tokens), tokens, logged_updates),
         }
         self.metrics.write(step, line)
+        self.logged_step = step
         return line
 
     def write_validation(self, step: int, sums: TokenSums | None, translated: Mapping[str, float]) -> None:
@@ -520,7 +540,8 @@ class Recorder:
             self.metrics.write(step, values)
             scores = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
             self.tell(f"step {step:>7,}  {scores}  at {datetime.now():%H:%M:%S}")
-            self.validations.append({"step": step, **values})
+            self._add_validation({"step": step, **values})
+            self.logged_step = step
             self._rank()
 
     def save(self, step: int, state: Any) -> None:
@@ -532,14 +553,23 @@ class Recorder:
             "data": self.setup.data,
             "best": self.criterion._asdict(),
             "diverged": self.diverged,
+            "perplexity": self.perplexity,
+            "validations": self.validations,
+            "logged_step": self.logged_step,
         }
         self.metrics.sync()
         self.checkpoints.save(step, state, notes)
         self.folder.push()
 
+    def wait(self) -> None:
+        """Waits until the last checkpoint is complete."""
+        self.checkpoints.wait()
+        if self.checkpoints.steps:
+            self.folder.note_checkpoint()
+
     def end(self, step: int, ending: Ending) -> Ending:
         """Waits for the last checkpoint and says why the run ended, and how."""
-        self.checkpoints.wait()
+        self.wait()
         classes = self.config.model.target_vocab_size or self.config.model.vocab_size
         if (
             not self.diverged
