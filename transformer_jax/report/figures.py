@@ -5,6 +5,7 @@ Forests have the differences from the baseline, curves the training, and a scatt
 
 from __future__ import annotations
 
+import functools
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +16,7 @@ from transformer_jax.errors import visible
 from transformer_jax.pictures.plots import COLOURS, INK, encoded, literal, plain_figure
 from transformer_jax.report.findings import DIFFERENCES, Compared, Family, TestFindings
 from transformer_jax.report.metrics import PERPLEXITY, Metric
-from transformer_jax.report.results import SweepResult, VariantResult, number
+from transformer_jax.report.results import SweepResult, VariantResult
 from transformer_jax.report.statistics import Difference
 
 if TYPE_CHECKING:
@@ -166,17 +167,18 @@ def learning_curves(sweep: SweepResult) -> list[Curves]:
 
 def learning_curve(variant: VariantResult, metric: str, baseline: str = "") -> Curve | None:
     """The mean of the finished runs; of the others, while none is finished."""
-    curves = [run.curve for run in variant.finished or variant.runs]
-    known = [{line["step"]: value for line in c if (value := number(line.get(metric))) is not None} for c in curves]
-    runs = [values for values in known if values]
-    steps = sorted(set.intersection(*map(set, runs))) if runs else []
-    if not steps:
+    known = [run.curves[metric] for run in variant.finished or variant.runs if metric in run.curves]
+    runs = [points for points in known if len(points.steps)]
+    steps = functools.reduce(np.intersect1d, [points.steps for points in runs]) if runs else ()
+    if not len(steps):
         return None
-    shown = sorted({steps[int(index)] for index in np.linspace(0, len(steps) - 1, MOST_POINTS).round()})
-    values_RX = np.array([[values[step] for step in shown] for values in runs])
+    steps = np.unique(steps)
+    shown_X = np.unique(steps[np.linspace(0, len(steps) - 1, MOST_POINTS).round().astype(int)])
+    # Of several values at a step, the last.
+    values_RX = np.array([values[steps.searchsorted(shown_X, side="right") - 1] for steps, values in runs])
     low, high = (values_RX.min(0).tolist(), values_RX.max(0).tolist()) if len(runs) > 1 else ((), ())
     ends = values_RX[:, -1].tolist()
-    return Curve(variant.name, shown, values_RX.mean(0).tolist(), low, high, variant.name == baseline, ends)
+    return Curve(variant.name, shown_X.tolist(), values_RX.mean(0).tolist(), low, high, variant.name == baseline, ends)
 
 
 def score_against_compute(sweep: SweepResult, findings: TestFindings) -> Curves | None:
@@ -210,12 +212,16 @@ def _draw_forest(plot: Forest) -> Figure:
     if plot.margin is not None:
         axes.axvspan(*plot.margin, color=LINE, linewidth=0, label="the margin")
     left, right = reach(rows)
-    for y, (name, row) in enumerate(plot.differences.items()):
-        colour, shape, label = MARKS[plot.metric.mark(row)]
+    marks = [plot.metric.mark(row) for row in rows]
+    for mark in dict.fromkeys(marks):
+        colour, shape, label = MARKS[mark]
         look: Any = {"color": colour, "markersize": 3.5, "linewidth": 1, "label": label}
-        dots = plot.seeds.get(name, ())
-        axes.plot(dots, [y + 0.28] * len(dots), ".", color=colour, markersize=3, markeredgewidth=0)
-        axes.errorbar([row.value], [y], xerr=[[row.value - row.low], [row.high - row.value]], fmt=shape, **look)
+        alike = [(y, name, row) for y, (name, row) in enumerate(plot.differences.items()) if marks[y] == mark]
+        dots_D2 = np.array([(dot, y + 0.28) for y, name, _ in alike for dot in plot.seeds.get(name, ())]).reshape(-1, 2)
+        axes.plot(*dots_D2.T, ".", color=colour, markersize=3, markeredgewidth=0)
+        ends = [(row.value - row.low, row.high - row.value) for _, _, row in alike]
+        values, places = [row.value for _, _, row in alike], [y for y, _, _ in alike]
+        axes.errorbar(values, places, xerr=[*zip(*ends, strict=True)], fmt=shape, **look)
     axes.set(xlim=(left, right), ylim=(len(rows) - 0.5, -0.5))
     axes.set_yticks(range(len(rows)), names)
     axes.tick_params(axis="y", length=0)

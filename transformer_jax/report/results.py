@@ -3,6 +3,7 @@
 Every file is parsed once, here. A run with a damaged file is "damaged", with the reason; the other runs do not suffer.
 """
 
+import array
 import contextlib
 import dataclasses
 import fnmatch
@@ -16,7 +17,7 @@ import numpy as np
 from transformer_jax.errors import BadInput
 from transformer_jax.files.record import read_record
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.runs.metrics import read_metrics
+from transformer_jax.runs.metrics import metrics_lines
 from transformer_jax.runs.records import difference
 from transformer_jax.sweeps.definition import FORMAT, SOURCES, Sweep, Variant, fields
 from transformer_jax.sweeps.run import seed_folder
@@ -24,6 +25,8 @@ from transformer_jax.sweeps.status import state_of
 
 # The seeds that a sweep had at each report, so that it is known which came after one.
 LOOKS = "looks.json"
+# The metrics whose curves may be drawn.
+IN_FIGURES = ("valid_perplexity", "bleu", "loss")
 # How many characters of a failure's last lines are shown.
 LONGEST_REASON = 400
 # No meaningful number comes near these limits; beyond them, arithmetic breaks down.
@@ -55,6 +58,13 @@ class Measured(NamedTuple):
         return 100 * float(self.right_N.mean())
 
 
+class Points(NamedTuple):
+    """The values of a metric in the course of training."""
+
+    steps: np.ndarray  # in order
+    values: np.ndarray
+
+
 @dataclasses.dataclass(frozen=True)
 class RunResult:
     """One seed of a variant, in whatever state it is."""
@@ -67,7 +77,8 @@ class RunResult:
     step: int | None = None
     result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     measured: Mapping[str, Measured] = dataclasses.field(default_factory=dict)
-    curve: Sequence[Mapping[str, Any]] = ()
+    curves: Mapping[str, Points] = dataclasses.field(default_factory=dict)  # of IN_FIGURES
+    logged: Collection[str] = ()  # the names in its metrics.jsonl
     analyses: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     notes: Sequence[str] = ()  # that more than one version of its code was used
@@ -255,15 +266,34 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
     except BadInput as problem:
         problems.append(str(problem))
         run = dataclasses.replace(run, state="damaged", reason=str(problem))
-    curve = read_metrics(path / "metrics.jsonl")
+    last, logged, curves = _curves(path / "metrics.jsonl", problems)
     versions, notes, analyses = {}, [], {}
     with parsing(path / "versions.json", problems):
         versions, notes = _read(path / "versions.json"), RunFolder(path).notes()
     for file in sorted((path / "analysis").glob("*.json")):
         with parsing(file, problems):
             analyses[file.stem] = read_record(file)
-    step = run.step or (curve[-1]["step"] if curve else None)
-    return dataclasses.replace(run, step=step, curve=curve, versions=versions, notes=notes, analyses=analyses)
+    run = dataclasses.replace(run, step=run.step or last, logged=logged, curves=curves)
+    return dataclasses.replace(run, versions=versions, notes=notes, analyses=analyses)
+
+
+def _curves(file: Path, problems: list[str]) -> tuple[int | None, set[str], dict[str, Points]]:
+    """The last step of a metrics.jsonl, the names in it, and its curves."""
+    last, logged = None, set[str]()
+    found = {name: (array.array("q"), array.array("d")) for name in IN_FIGURES}
+    with parsing(file, problems):
+        for line in metrics_lines(file, problems):
+            last = line["step"]
+            logged.update(line)
+            for name, (steps, values) in found.items():
+                if (value := number(line.get(name))) is not None:
+                    steps.append(last)
+                    values.append(value)
+    curves = {}
+    for name, (steps, values) in found.items():
+        order = np.argsort(np.array(steps), kind="stable")
+        curves[name] = Points(np.array(steps)[order], np.array(values)[order])
+    return last, logged, curves
 
 
 def _with_scores(run: RunResult, tests: Sequence[str]) -> RunResult:

@@ -30,8 +30,9 @@ OUTLYING = 0.01
 ROUNDING = 1e-6
 # This many weights of resampled sentences are in memory at a time.
 BLOCK = 1 << 22
-# Sweeps that are simulated for the minimum detectable difference.
-SIMULATED_SWEEPS = 10_000
+# Sweeps that are simulated for the minimum detectable difference: the most, and the fewest of a large design, in which
+# each sweep has many differences; and about how many runs they have together.
+SIMULATED_SWEEPS, FEWEST_SWEEPS, SIMULATED_RUNS = 10_000, 1000, 4_000_000
 
 
 class Scores(NamedTuple):
@@ -249,7 +250,8 @@ def _simulated(sizes_G: tuple[int, ...], weights_PG: tuple[tuple[float, ...], ..
     No formula has it: errors and degrees of freedom are estimates, and depend on all groups. So sweeps of this design
     are simulated whose groups all vary alike, `of_sentences` being the sentences' share of a contrast's variance.
     """
-    scores, groups = simulated_scores(np.random.default_rng(0), SIMULATED_SWEEPS, sizes_G, of_sentences)
+    sweeps = min(max(SIMULATED_RUNS // sum(sizes_G), FEWEST_SWEEPS), SIMULATED_SWEEPS)
+    scores, groups = simulated_scores(np.random.default_rng(0), sweeps, sizes_G, of_sentences)
     found = _estimates(scores, groups, np.array(weights_PG), _spread(scores, groups))
     needed_SP = found.critical_P * found.errors_P - found.values_P
     # Contrasts of one form, as all differences of variants with three seeds, are one quantity.

@@ -3,7 +3,7 @@ base's value."""
 
 import collections
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from transformer_jax.report.findings import Compared, Family, TestFindings
 from transformer_jax.report.metrics import EXACT_MATCH, PERPLEXITY, Metric, deviation, metrics_of, p_text
 from transformer_jax.report.results import SweepResult
 from transformer_jax.report.statistics import Difference
-from transformer_jax.runs.metrics import count_text, duration
+from transformer_jax.runs.metrics import count_text, duration, metrics_lines
 
 # What curves.csv has of a line of metrics.jsonl.
 IN_CURVES = ("seconds", "loss", "valid_loss", "bleu", "exact_match")
@@ -124,6 +124,7 @@ PUBLISHED = (
 def records(sweep: SweepResult, findings: TestFindings) -> list[dict[str, Any]]:
     """Every variant on one test set as the columns of table.csv, from which the other forms of the table are made."""
     options = option_columns(sweep)
+    differences = {key: compared.to_json() for key, compared in findings.by_metric.items()}
     found = []
     for number, variant in enumerate(sweep.variants):
         record: dict[str, Any] = {"test": findings.split, "group": variant.group, "variant": variant.name}
@@ -137,7 +138,7 @@ def records(sweep: SweepResult, findings: TestFindings) -> list[dict[str, Any]]:
             record |= {f"{name}_mean": float(np.mean(values)) if values else None, f"{name}_sd": deviation(values)}
         for key, compared in findings.by_metric.items():
             prefix = "log_perplexity" if compared.metric is PERPLEXITY else key
-            numbers = compared.to_json().get(variant.name, {})
+            numbers = differences[key].get(variant.name, {})
             record |= {f"{prefix}_difference_{name}": value for name, value in numbers.items() if name != "seeds"}
         found.append(record)
     return found
@@ -169,14 +170,15 @@ def score_records(sweep: SweepResult) -> list[dict[str, Any]]:
     ]
 
 
-def curve_records(sweep: SweepResult) -> list[dict[str, Any]]:
-    """The rows of curves.csv: what each run logged, and found on validation data, in the course of training."""
-    lines = [(run, line) for run in sweep.runs for line in run.curve]
-    found = [name for name in IN_CURVES if any(name in line for _, line in lines)]
-    return [
+def curve_records(sweep: SweepResult) -> tuple[list[str], Iterator[dict[str, Any]]]:
+    """The columns and rows of curves.csv: what each run logged, and found on validation data, while it was trained."""
+    found = [name for name in IN_CURVES if any(name in run.logged for run in sweep.runs)]
+    rows = (
         {"variant": run.variant, "seed": run.seed, "updates": line["step"]} | {name: line.get(name) for name in found}
-        for run, line in lines
-    ]
+        for run in sweep.runs
+        for line in metrics_lines(run.path / "metrics.jsonl")
+    )
+    return ["variant", "seed", "updates", *found], rows
 
 
 def family_table(findings: TestFindings, family: Family) -> Table:

@@ -6,7 +6,7 @@ import io
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,9 @@ from transformer_jax.report.text import TEMPLATES, latex, markdown, words
 JSON = "report.json"
 MADE_BY = "transformer-jax report"
 LONGEST_NAME = 80
+# Letters of a part of a CSV file.
+PART = 1 << 20
+Content = bytes | str | Iterator[str]  # of a file, or its parts
 # The facts that are comments of a LaTeX table.
 IN_LATEX = ("primary", "command", "transformer_jax", "transformer_jax_sha256", "commit", "jax", "cpu", "devices")
 
@@ -59,7 +62,7 @@ def record_look(sweep: SweepResult) -> None:
             write_json(file, {"looks": [*earlier, look]})
 
 
-def write_files(files: Mapping[str, bytes | str], folder: Path, output: str | Path | None) -> list[Path]:
+def write_files(files: Mapping[str, Content], folder: Path, output: str | Path | None) -> list[Path]:
     """Writes the files of a report into `output`, or into the report/ of the folder."""
     directory = folder / "report" if output is None else Path(paths.expanded(output))
     with explained(directory):
@@ -71,12 +74,13 @@ def write_files(files: Mapping[str, bytes | str], folder: Path, output: str | Pa
                 raise BadInput(f"{directory}: has {', '.join(taken)}, not of a report; give another --output")
         for name, content in files.items():
             with write_atomically(directory / name) as file:
-                # A lone surrogate, which JSON can hold and UTF-8 cannot, is written as an escape.
-                file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
+                for part in [content] if isinstance(content, (bytes, str)) else content:
+                    # A lone surrogate, which JSON can hold and UTF-8 cannot, is written as an escape.
+                    file.write(part.encode(errors="backslashreplace") if isinstance(part, str) else part)
     return [directory / name for name in files]
 
 
-def _files(report: Report, form: str) -> Iterator[tuple[str, bytes | str]]:
+def _files(report: Report, form: str) -> Iterator[tuple[str, Content]]:
     """The name and content of every file of a format."""
     if form == "html":
         facts: dict[str, Any] = {"report": report, "words": words}
@@ -84,7 +88,7 @@ def _files(report: Report, form: str) -> Iterator[tuple[str, bytes | str]]:
         yield "report.md", render_markdown("report.md", **facts)
         yield "table.csv", _csv([row for test in report.tests for row in test.rows])
         yield "runs.csv", _csv(score_records(report.sweep))
-        yield "curves.csv", _csv(curve_records(report.sweep))
+        yield "curves.csv", _csv_parts(*curve_records(report.sweep))
         if contrasts := [row for test in report.tests for row in contrast_records(test.findings)]:
             yield "contrasts.csv", _csv(contrasts)
         facts["base"] = json_text(report.sweep.base)
@@ -138,12 +142,22 @@ def _image(plot: Plot) -> str:
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    file = io.StringIO()
     columns = dict.fromkeys(name for row in rows for name in row)  # test sets may differ in what is measured
+    return "".join(_csv_parts(columns, rows))
+
+
+def _csv_parts(columns: Collection[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """A CSV file of any length, in parts."""
+    file = io.StringIO()
     writer = csv.DictWriter(file, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
+    for row in rows:
+        writer.writerow(row)
+        if file.tell() > PART:
+            yield file.getvalue()
+            file = io.StringIO()
+            writer = csv.DictWriter(file, columns, lineterminator="\n")
+    yield file.getvalue()
 
 
 def _named(title: str) -> str:
