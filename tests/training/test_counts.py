@@ -269,7 +269,7 @@ def test_a_run_whose_lines_are_lost_says_so_and_keeps_its_patience(tmp_path, cap
     recorder.folder.metrics.write_text(json.dumps({"step": 2, "loss": 1.0}) + "\n")
     step, notes = recorder.checkpoints.saved[-1]
     resumed = resumed_from(recorder, recorder.config, notes, step)
-    assert f"warning: {recorder.folder.metrics} ends at step 2, before the line of step 5" in capsys.readouterr().err
+    assert f"warning: {recorder.folder.metrics} ends at step 2, before the line of step 6" in capsys.readouterr().err
     assert resumed.scores == {1: -3.0, 2: -2.0, 3: -2.5, 4: -2.5, 5: -2.5}
     train = dataclasses.replace(recorder.config.train, patience=3)
     patient = dataclasses.replace(recorder.config, train=train)
