@@ -1,0 +1,653 @@
+"""Draws the tutorial's diagrams, in English and in Korean: python docs/tutorial/draw.py
+
+A diagram is a function that returns an SVG. Its colours follow the reader's light or dark scheme.
+"""
+
+import html
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+FOLDERS = {
+    "en": Path(__file__).parent / "pictures",
+    "ko": Path(__file__).parents[1] / "ko/tutorial/pictures",
+}
+BOX, STEP = 34, 66  # the height of a box, and from one box to the next
+STYLE = """
+    text { font: 14px system-ui, "Noto Sans", "Noto Sans KR", "Apple SD Gothic Neo", "NanumGothic", sans-serif; }
+    text { fill: #1f2933; text-anchor: middle; dominant-baseline: central; }
+    .paper { fill: #ffffff; }
+    .shape { font-size: 12px; fill: #52606d; font-family: ui-monospace, "DejaVu Sans Mono", monospace; }
+    .start { text-anchor: start; }
+    .end { text-anchor: end; }
+    .note { font-size: 13px; fill: #52606d; }
+    .frame { fill: #f3f5f8; stroke: #9aa5b1; }
+    .box { stroke: #1f2933; }
+    .attention { fill: #fbe0c3; }
+    .feed { fill: #cfe6f5; }
+    .norm { fill: #f4f1c6; }
+    .embed { fill: #f7d9dc; }
+    .plain { fill: #e3e0f3; }
+    .small { font-size: 12px; }
+    .big { font-size: 17px; }
+    .bar { fill: #4a7fb5; }
+    .seen { fill: #4a7fb5; }
+    .hidden { fill: #e4e7eb; }
+    .faint { opacity: 0.35; }
+    .best { stroke: #b23a2e; stroke-width: 2.5; }
+    .line { fill: none; stroke: #1f2933; stroke-width: 1.5; }
+    .head { fill: #1f2933; }
+    @media (prefers-color-scheme: dark) {
+      text { fill: #e4e7eb; }
+      .paper { fill: #1e2129; }
+      .shape, .note { fill: #a8b2bd; }
+      .frame { fill: #282c37; stroke: #7b8794; }
+      .box, .line { stroke: #cbd2d9; }
+      .head { fill: #cbd2d9; }
+      .attention { fill: #6b4522; }
+      .feed { fill: #24506b; }
+      .norm { fill: #57531b; }
+      .embed { fill: #6b2f36; }
+      .plain { fill: #433d70; }
+      .hidden { fill: #3a404d; }
+      .bar, .seen { fill: #6ea3d8; }
+      .best { stroke: #ff8a7a; }
+    }
+"""
+
+
+class Drawing:
+    """Shapes on a page whose y axis points up, as the layers of the paper's figures do."""
+
+    def __init__(self, width: int, height: int, title: str):
+        self._size, self._title, self._shapes = (width, height), title, list[str]()
+
+    def box(self, x: float, y: float, width: float, text: str, kind: str, height: float = BOX) -> None:
+        """A box with its name; (x, y) is the middle of its lower edge."""
+        self._rectangle(x, y, width, height, f"box {kind}", radius=6)
+        self.text(x, y + height / 2, text)
+
+    def frame(self, x: float, y: float, width: float, height: float) -> None:
+        self._rectangle(x, y, width, height, "frame", radius=12)
+
+    def cell(self, x: float, y: float, width: float, height: float, kind: str) -> None:
+        """A rectangle without a name; (x, y) is the middle of its lower edge."""
+        self._rectangle(x, y, width, height, kind, radius=2)
+
+    def _rectangle(self, x: float, y: float, width: float, height: float, kind: str, radius: float) -> None:
+        top = self._size[1] - y - height
+        place = f'x="{x - width / 2:g}" y="{top:g}" width="{width:g}" height="{height:g}"'
+        self._shapes.append(f'<rect class="{kind}" {place} rx="{radius:g}"/>')
+
+    def text(self, x: float, y: float, text: str, kind: str = "") -> None:
+        self._shapes.append(f'<text class="{kind}" x="{x:g}" y="{self._size[1] - y:g}">{html.escape(text)}</text>')
+
+    def arrow(self, *points: tuple[float, float], shape: str = "", side: int = 1) -> None:
+        """A line through points to an arrow head. The shape of what it carries stands beside its first part.
+
+        `side`: 1 for the right of the line, -1 for the left.
+        """
+        upright = [(x, self._size[1] - y) for x, y in points]
+        path = "M" + " L".join(f"{x:g} {y:g}" for x, y in upright)
+        self._shapes.append(f'<path class="line" d="{path}" marker-end="url(#head)"/>')
+        if shape:
+            (x, y), (_, end) = points[0], points[1]
+            self.text(x + 8 * side, (y + end) / 2, shape, "shape start" if side > 0 else "shape end")
+
+    def line(self, start: tuple[float, float], end: tuple[float, float], kind: str = "") -> None:
+        """A line without an arrow head."""
+        (x, y), (to_x, to_y) = start, end
+        height = self._size[1]
+        self._shapes.append(f'<path class="line {kind}" d="M{x:g} {height - y:g} L{to_x:g} {height - to_y:g}"/>')
+
+    def circle(self, x: float, y: float, radius: float) -> None:
+        self._shapes.append(f'<circle class="line" cx="{x:g}" cy="{self._size[1] - y:g}" r="{radius:g}"/>')
+
+    def plus(self, x: float, y: float) -> None:
+        """The circle of a sum; (x, y) is its middle."""
+        self._shapes.append(f'<circle class="line paper" cx="{x:g}" cy="{self._size[1] - y:g}" r="10"/>')
+        self.text(x, y, "+")
+
+    def svg(self) -> str:
+        width, height = self._size
+        return "\n".join(
+            [
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+                f'height="{height}" role="img">',
+                f"  <title>{html.escape(self._title)}</title>",
+                f"  <style>{STYLE}  </style>",
+                '  <defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
+                'orient="auto"><path class="head" d="M0 0 L8 4 L0 8 z"/></marker></defs>',
+                f'  <rect class="paper" width="{width}" height="{height}"/>',
+                *(f"  {shape}" for shape in self._shapes),
+                "</svg>\n",
+            ]
+        )
+
+
+# Figure 1 of the paper, with the shape of every arrow.
+
+FIGURE_1 = {
+    "en": {
+        "title": "The Transformer, with the shape of what every arrow carries",
+        "inputs": "source tokens",
+        "outputs": "target tokens, shifted right",
+        "embedding": "embedding",
+        "positions": "positional encoding",
+        "self": "self-attention",
+        "masked": "masked self-attention",
+        "cross": "encoder-decoder attention",
+        "norm": "add & norm",
+        "feed": "feed-forward (2048)",
+        "linear": "linear",
+        "softmax": "softmax",
+        "result": "probabilities of the next token",
+        "encoder": "encoder",
+        "decoder": "decoder",
+        "memory": "keys and values of every decoder layer",
+    },
+    "ko": {
+        "title": "트랜스포머의 구조와 화살표마다 지나가는 배열의 모양",
+        "inputs": "원문 토큰",
+        "outputs": "한 칸 밀린 번역문 토큰",
+        "embedding": "임베딩",
+        "positions": "위치 인코딩",
+        "self": "셀프 어텐션",
+        "masked": "마스크드 셀프 어텐션",
+        "cross": "인코더-디코더 어텐션",
+        "norm": "더하기 & 정규화",
+        "feed": "피드포워드 (2048)",
+        "linear": "선형 변환",
+        "softmax": "소프트맥스",
+        "result": "다음 토큰의 확률",
+        "encoder": "인코더",
+        "decoder": "디코더",
+        "memory": "모든 디코더 층의 키와 값",
+    },
+}
+
+
+def figure_1(names: dict[str, str]) -> str:
+    drawing = Drawing(760, 810, names["title"])
+    source = ["self", "norm", "feed", "norm"]
+    target = ["masked", "norm", "cross", "norm", "feed", "norm"]
+    left, right, width = 190, 540, 210
+    encoder_end = _stack(drawing, left, width, source, names, "inputs", "S", "encoder")
+    decoder_end = _stack(drawing, right, width, target, names, "outputs", "T", "decoder")
+    # The last encoder layer feeds the attention of every decoder layer.
+    cross = _height_of(target.index("cross")) + BOX / 2
+    drawing.arrow(
+        (left, encoder_end), (left, encoder_end + 44), (365, encoder_end + 44), (365, cross), (right - width / 2, cross)
+    )
+    drawing.text(left + 8, encoder_end + 22, "[B, S, 512]", "shape start")
+    drawing.text(left, encoder_end + 62, names["memory"], "note")
+    y = decoder_end
+    for name, shape in (("linear", "[B, T, 512]"), ("softmax", "[B, T, 37000]")):
+        drawing.arrow((right, y), (right, y + STEP - BOX), shape=shape, side=-1)
+        drawing.box(right, y + STEP - BOX, width, names[name], "plain")
+        y += STEP
+    drawing.arrow((right, y), (right, y + STEP - BOX), shape="[B, T, 37000]", side=-1)
+    drawing.text(right, y + STEP - BOX + 14, names["result"])
+    return drawing.svg()
+
+
+def _height_of(number: int) -> float:
+    """The lower edge of a box in a layer."""
+    return 230 + number * STEP
+
+
+def _stack(
+    drawing: Drawing,
+    x: float,
+    width: float,
+    boxes: Sequence[str],
+    names: dict[str, str],
+    tokens: str,
+    axis: str,
+    stack: str,
+) -> float:
+    """An encoder or a decoder from its tokens on; returns the height at which it ends."""
+    wide, shape = width + 70, f"[B, {axis}, 512]"
+    top = _height_of(len(boxes) - 1) + BOX
+    drawing.text(x, 20, names[tokens])
+    side = -1 if stack == "encoder" else 1  # where the positions and the residual connections are drawn
+    drawing.arrow((x, 32), (x, 64), shape=f"[B, {axis}]", side=-side)
+    drawing.box(x, 64, width, names["embedding"], "embed")
+    drawing.arrow((x, 64 + BOX), (x, 130), shape=shape, side=-side)
+    drawing.plus(x, 141)
+    drawing.text(x + side * 124, 118, names["positions"], "note")
+    drawing.arrow((x + side * 70, 141), (x + side * 12, 141))
+    drawing.text(x + side * 78, 141, f"[{axis}, 512]", "shape " + ("end" if side < 0 else "start"))
+    drawing.frame(x, _height_of(0) - 34, wide, top - _height_of(0) + 58)
+    drawing.text(x + side * (wide / 2 + 22), (top + _height_of(0)) / 2, "× 6")
+    drawing.text(x + side * (wide / 2 - 8), top + 12, names[stack], "note " + ("start" if side < 0 else "end"))
+    residual = 151.0
+    for number, name in enumerate(boxes):
+        y = _height_of(number)
+        start = residual if number == 0 else _height_of(number - 1) + BOX
+        drawing.arrow((x, start), (x, y), shape=shape if number else "", side=-side)
+        kind = {"norm": "norm", "feed": "feed"}.get(name, "attention")
+        drawing.box(x, y, width, names[name], kind)
+        if name == "norm":
+            # The residual connection goes around the box below.
+            below = _height_of(number - 1) - 14
+            edge = x + side * (width / 2 + 18)
+            drawing.arrow((x, below), (edge, below), (edge, y + BOX / 2), (x + side * width / 2, y + BOX / 2))
+    drawing.text(x - 8 * side, 174, shape, "shape " + ("start" if side < 0 else "end"))
+    return top
+
+
+# Page 0: a recurrent network and self-attention, side by side.
+
+RECURRENCE = {
+    "en": {
+        "title": "A recurrent network reads step by step; with self-attention every word sees every word at once",
+        "rnn": "a recurrent network: six steps, one after another",
+        "attention": "self-attention: one step",
+        "context": "one vector for the whole sentence",
+        "words": "the cat that we saw sleeps",
+    },
+    "ko": {
+        "title": "순환 신경망은 한 단어씩 차례로 읽고, 셀프 어텐션은 모든 단어가 서로를 한꺼번에 본다",
+        "rnn": "순환 신경망: 여섯 스텝을 차례로",
+        "attention": "셀프 어텐션: 한 스텝",
+        "context": "문장 전체를 담은 벡터 하나",
+        "words": "우리가 어제 본 고양이가 잠을 잔다",
+    },
+}
+
+
+def recurrence(names: dict[str, str]) -> str:
+    drawing = Drawing(760, 400, names["title"])
+    words, step = names["words"].split(), 100
+    places = [70 + number * step for number in range(len(words))]
+    drawing.text(70 - 35, 380, names["rnn"], "start")
+    for x, word in zip(places, words, strict=True):
+        drawing.text(x, 250, word)
+        drawing.arrow((x, 262), (x, 300))
+        drawing.box(x, 300, 62, "h", "feed")
+    for x in places[1:]:
+        drawing.arrow((x - step + 31, 317), (x - 31, 317))
+    drawing.arrow((places[-1] + 31, 317), (690, 317))
+    drawing.text(750, 348, names["context"], "note end")
+    drawing.text(70 - 35, 200, names["attention"], "start")
+    for x, word in zip(places, words, strict=True):
+        drawing.text(x, 20, word)
+        drawing.arrow((x, 32), (x, 50))
+        drawing.box(x, 50, 62, "x", "feed")
+        drawing.box(x, 140, 62, "y", "attention")
+        for other in places:
+            drawing.line((other, 50 + BOX), (x, 140), "faint" if other != places[3] else "")
+    return drawing.svg()
+
+
+# Page 1: the arithmetic of its example.
+
+FLOW = {
+    "en": {
+        "title": "From a query and four keys to scores, weights and a blend of the values",
+        "query": "query",
+        "key": "key",
+        "score": "score",
+        "weight": "weight",
+        "value": "weight × value",
+        "context": "context",
+    },
+    "ko": {
+        "title": "쿼리 하나와 키 네 개에서 점수, 가중치를 거쳐 값을 섞은 결과까지",
+        "query": "쿼리",
+        "key": "키",
+        "score": "점수",
+        "weight": "가중치",
+        "value": "가중치 × 값",
+        "context": "문맥 벡터",
+    },
+}
+WORDS, QUERY = ("I", "am", "a", "student"), (0.1, 0.2, 0.3)
+KEYS = ((1.0, 0.0, 1.0), (0.0, 1.0, 0.0), (1.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+
+
+def vector(numbers: Sequence[float], digits: int) -> str:
+    return "[" + " ".join(f"{number:.{digits}f}" for number in numbers) + "]"
+
+
+def flow(names: dict[str, str]) -> str:
+    drawing = Drawing(760, 330, names["title"])
+    scores = [sum(q * k for q, k in zip(QUERY, key, strict=True)) for key in KEYS]
+    total = sum(map(math.exp, scores))
+    weights = [math.exp(score) / total for score in scores]
+    blended = [[weight * number for number in key] for weight, key in zip(weights, KEYS, strict=True)]
+    drawing.text(60, 165, names["query"], "note")
+    drawing.box(60, 118, 104, vector(QUERY, 1), "attention")
+    columns = {"key": 210, "score": 335, "weight": 430, "value": 580}
+    for name, x in columns.items():
+        drawing.text(x, 305, names[name], "note")
+    for number, word in enumerate(WORDS):
+        y = 245 - number * 62
+        drawing.arrow((112, 135), (158, y + 17))
+        drawing.box(columns["key"], y, 104, vector(KEYS[number], 0), "feed")
+        drawing.text(columns["key"], y + 43, word, "small")
+        drawing.arrow((262, y + 17), (308, y + 17))
+        drawing.box(columns["score"], y, 54, f"{scores[number]:.1f}", "norm")
+        drawing.arrow((362, y + 17), (400, y + 17))
+        drawing.box(columns["weight"], y, 60, f"{weights[number]:.2f}", "norm")
+        drawing.arrow((460, y + 17), (508, y + 17))
+        drawing.box(columns["value"], y, 144, vector(blended[number], 2), "plain")
+        drawing.line((652, y + 17), (678, y + 17))
+    drawing.line((678, 262), (678, 76))
+    drawing.text(678, 305, names["context"], "note")
+    for row, number in enumerate(map(sum, zip(*blended, strict=True))):
+        drawing.box(722, 187 - row * 36, 62, f"{number:.3f}", "embed", 30)
+    drawing.arrow((678, 166), (690, 166))
+    return drawing.svg()
+
+
+# Page 2: heads as strips.
+
+HEADS = {
+    "en": {
+        "title": "An input of 768 numbers is projected, cut into 12 heads of 64, and joined again",
+        "input": "one word: 768",
+        "projected": "Q, K, V: 12 × 64",
+        "each": "attention in each head alone",
+        "joined": "joined: 768",
+        "mixed": "output: 768",
+    },
+    "ko": {
+        "title": "768차원 입력을 투영하여 64차원 헤드 12개로 나누고 다시 이어 붙인다",
+        "input": "단어 하나: 768",
+        "projected": "Q, K, V: 12 × 64",
+        "each": "헤드마다 따로 어텐션",
+        "joined": "이어 붙임: 768",
+        "mixed": "출력: 768",
+    },
+}
+STRIPS = ("attention", "feed", "norm", "embed", "plain")
+
+
+def heads(names: dict[str, str]) -> str:
+    drawing = Drawing(760, 330, names["title"])
+    strip, count, left = 42, 12, 230
+    places = [left + strip * (number + 0.5) for number in range(count)]
+    middle = left + strip * count / 2
+    rows = {"input": 10, "projected": 84, "each": 158, "joined": 222, "mixed": 286}
+    for name, y in rows.items():
+        drawing.text(left - 14, y + 14, names[name], "note end")
+    drawing.cell(middle, rows["input"], strip * count, 28, "box frame")
+    drawing.cell(middle, rows["mixed"], strip * count, 28, "box frame")
+    for number, x in enumerate(places):
+        kind = f"box {STRIPS[number % len(STRIPS)]}"
+        drawing.cell(x, rows["projected"], strip - 8, 28, kind)
+        drawing.cell(x, rows["each"], strip - 8, 28, kind)
+        drawing.arrow((x, rows["projected"] + 28), (x, rows["each"]))
+        drawing.cell(x, rows["joined"], strip, 28, kind)
+        drawing.arrow((x, rows["each"] + 28), (x, rows["joined"]))
+    for name, start, target in (("W^Q, W^K, W^V", "input", "projected"), ("W^O", "joined", "mixed")):
+        drawing.arrow((middle, rows[start] + 28), (middle, rows[target]))
+        drawing.text(middle + 10, (rows[start] + 28 + rows[target]) / 2, name, "shape start")
+    return drawing.svg()
+
+
+# Page 3: the three masks.
+
+MASKS = {
+    "en": {
+        "title": "The three masks: who may attend to whom in each of the three attentions",
+        "encoder": "encoder self-attention",
+        "decoder": "decoder self-attention",
+        "cross": "encoder-decoder attention",
+        "rows": "rows ask, columns answer; filled: may attend",
+    },
+    "ko": {
+        "title": "세 가지 마스크: 원문의 패딩, 번역문의 미래와 패딩, 그리고 다시 원문의 패딩",
+        "encoder": "인코더 셀프 어텐션",
+        "decoder": "디코더 셀프 어텐션",
+        "cross": "인코더-디코더 어텐션",
+        "rows": "행이 묻고 열이 답한다. 칠한 칸은 볼 수 있는 곳",
+    },
+}
+
+
+def masks(names: dict[str, str]) -> str:
+    drawing = Drawing(760, 300, names["title"])
+    source, target = ["I", "am", "sam", "<pad>"], ["<bos>", "je", "suis", "sam", "<pad>"]
+    tables = {
+        "encoder": (source, source, lambda t, s: s < 3),
+        "decoder": (target, target, lambda t, s: s <= t and s < 4),
+        "cross": (target, source, lambda t, s: s < 3),
+    }
+    for number, (name, (rows, columns, is_seen)) in enumerate(tables.items()):
+        left, top, side = 62 + number * 255, 225, 34
+        drawing.text(left + side * len(columns) / 2, 285, names[name])
+        for s, word in enumerate(columns):
+            drawing.text(left + (s + 0.5) * side, top + 16, word, "small")
+        for t, word in enumerate(rows):
+            drawing.text(left - 6, top - (t + 0.5) * side, word, "small end")
+            for s in range(len(columns)):
+                kind = "seen" if is_seen(t, s) else "hidden"
+                drawing.cell(left + (s + 0.5) * side, top - (t + 1) * side + 1, side - 2, side - 2, kind)
+    drawing.text(380, 16, names["rows"], "note")
+    return drawing.svg()
+
+
+# Page 4: positions as clocks.
+
+CLOCK = {
+    "en": {
+        "title": "Three clock hands at eight positions: the first turns fast, the later ones slowly",
+        "position": "position",
+        "pair": ("dimensions 0 and 1", "dimensions 16 and 17", "dimensions 40 and 41"),
+    },
+    "ko": {
+        "title": "여덟 위치에서 본 세 개의 시곗바늘. 첫째는 빨리, 뒤의 것은 천천히 돈다",
+        "position": "위치",
+        "pair": ("차원 0과 1", "차원 16과 17", "차원 40과 41"),
+    },
+}
+
+
+def clock(names: dict[str, str]) -> str:
+    drawing = Drawing(760, 300, names["title"])
+    drawing.text(160, 278, names["position"], "note end")
+    for position in range(8):
+        drawing.text(210 + position * 72, 278, str(position), "note")
+    for row, pair in enumerate((0, 8, 20)):
+        y = 220 - row * 82
+        drawing.text(160, y, names["pair"][row], "note end")
+        for position in range(8):
+            x, angle = 210 + position * 72, position / 10_000 ** (2 * pair / 128)
+            drawing.circle(x, y, 30)
+            # The sine is drawn to the right, the cosine upwards: position 0 is at twelve o'clock.
+            drawing.arrow((x, y), (x + 28 * math.sin(angle), y + 28 * math.cos(angle)))
+    return drawing.svg()
+
+
+# Page 5: the residual stream.
+
+RESIDUAL = {
+    "en": {
+        "title": "The residual stream: every sub-layer reads it and adds to it",
+        "input": "embedding + positions",
+        "output": "output of the encoder",
+        "attention": "attention",
+        "feed": "feed-forward",
+        "layer": "layer",
+    },
+    "ko": {
+        "title": "잔차 연결을 따라 흐르는 벡터. 서브층은 그것을 읽고 결과를 더한다",
+        "input": "임베딩 + 위치",
+        "output": "인코더의 출력",
+        "attention": "어텐션",
+        "feed": "피드포워드",
+        "layer": "층",
+    },
+}
+
+
+def residual(names: dict[str, str]) -> str:
+    drawing = Drawing(760, 660, names["title"])
+    x, step = 380, 96
+    drawing.text(x, 16, names["input"])
+    drawing.text(x, 646, names["output"])
+    drawing.arrow((x, 28), (x, 632))
+    for number in range(6):
+        y = 36 + number * step
+        drawing.text(40, y + 44, f"{names['layer']} {number + 1}", "note start")
+        for name, kind, side in (("attention", "attention", -1), ("feed", "feed", 1)):
+            start = y + 6 + (44 if side > 0 else 0)
+            drawing.arrow((x, start), (x + side * 160, start), (x + side * 160, start + 8))
+            drawing.box(x + side * 160, start + 8, 150, names[name], kind, 26)
+            drawing.arrow((x + side * 85, start + 21), (x + side * 11, start + 21))
+            drawing.plus(x, start + 21)
+    return drawing.svg()
+
+
+# Page 6: teacher forcing.
+
+TEACHER = {
+    "en": {
+        "title": "Teacher forcing: the decoder is given the true words and predicts the word after each of them",
+        "given": "given",
+        "wanted": "to predict",
+        "decoder": "decoder: position t sees positions 0 to t",
+    },
+    "ko": {
+        "title": "교사 강요: 디코더는 정답을 입력으로 받고, 한 칸 앞선 같은 문장을 예측한다",
+        "given": "입력",
+        "wanted": "정답",
+        "decoder": "디코더: 위치 t는 위치 0부터 t까지만 본다",
+    },
+}
+
+
+def teacher_forcing(names: dict[str, str]) -> str:
+    drawing = Drawing(760, 220, names["title"])
+    words = ["<bos>", "je", "suis", "étudiant", "<eos>"]
+    drawing.text(110, 27, names["given"], "note end")
+    drawing.text(110, 193, names["wanted"], "note end")
+    drawing.box(420, 92, 560, names["decoder"], "attention", 36)
+    for t in range(4):
+        x = 210 + t * 140
+        drawing.box(x, 10, 100, words[t], "feed")
+        drawing.arrow((x, 44), (x, 92))
+        drawing.arrow((x, 128), (x, 176))
+        drawing.box(x, 176, 100, words[t + 1], "norm")
+        if t < 3:
+            drawing.line((x + 50, 180), (x + 92, 40), "faint")
+    return drawing.svg()
+
+
+# Page 7: label smoothing.
+
+SMOOTHING = {
+    "en": {
+        "title": "Hard and smoothed labels of five classes, with epsilon 0.2",
+        "hard": "hard: all on the right word",
+        "soft": "smoothed, ε = 0.2",
+    },
+    "ko": {
+        "title": "다섯 클래스의 하드 라벨과 스무딩한 라벨. ε은 0.2",
+        "hard": "하드 라벨: 정답에 모두",
+        "soft": "스무딩한 라벨, ε = 0.2",
+    },
+}
+
+
+def smoothing(names: dict[str, str]) -> str:
+    drawing = Drawing(760, 240, names["title"])
+    classes, right, epsilon = 5, 3, 0.2
+    hard = [float(number == right) for number in range(classes)]
+    soft = [(1 - epsilon) * share + epsilon / classes for share in hard]
+    for left, name, shares in ((60, "hard", hard), (440, "soft", soft)):
+        drawing.text(left + 130, 222, names[name])
+        drawing.line((left, 36), (left + 260, 36))
+        for number, share in enumerate(shares):
+            x = left + 26 + number * 52
+            drawing.cell(x, 36, 36, 140 * share, "bar")
+            drawing.text(x, 36 + 140 * share + 14, f"{share:.2f}", "small")
+            drawing.text(x, 18, str(number), "note")
+    return drawing.svg()
+
+
+# Page 8: beam search as a tree.
+
+BEAM = {
+    "en": {
+        "title": "Beam search with k = 2: two beginnings, four candidates, the best two go on",
+        "step": ("step 1", "step 2", "step 3"),
+        "start": "<bos>",
+        "note": "log-probabilities; of k × k candidates the best k are kept",
+    },
+    "ko": {
+        "title": "k가 2인 빔 탐색: 시작 둘, 후보 넷, 그중 가장 좋은 둘이 남는다",
+        "step": ("스텝 1", "스텝 2", "스텝 3"),
+        "start": "<bos>",
+        "note": "로그 확률. 후보 k × k개 가운데 가장 좋은 k개만 남는다",
+    },
+}
+# From each kept beginning, its two likeliest words and their probabilities.
+TREE = {
+    "": {"a": 0.5, "the": 0.4},
+    "a": {"dog": 0.4, "cat": 0.35},
+    "the": {"dog": 0.9, "cat": 0.05},
+    "a dog": {"barks": 0.5, "sleeps": 0.4},
+    "the dog": {"barks": 0.6, "sleeps": 0.3},
+}
+
+
+def beam(names: dict[str, str]) -> str:
+    """Keeps the best two of each step, as the search does."""
+    drawing = Drawing(760, 330, names["title"])
+    kept = {"": (0.0, (60.0, 150.0))}
+    drawing.box(60, 133, 76, names["start"], "plain")
+    for step in range(3):
+        x = 230 + step * 210
+        drawing.text(x, 310, names["step"][step], "note")
+        candidates = {
+            f"{text} {word}".strip(): (score + math.log(share), place)
+            for text, (score, place) in kept.items()
+            for word, share in TREE[text].items()
+        }
+        best = sorted(candidates, key=lambda text: -candidates[text][0])[:2]
+        kept = {}
+        for number, (text, (score, (from_x, from_y))) in enumerate(candidates.items()):
+            y = 240 - number * 62 - (62 if len(candidates) == 2 else 0)
+            is_best = text in best
+            drawing.line((from_x + 38, from_y), (x - 62, y + 17), "best" if is_best else "faint")
+            word = text.rpartition(" ")[2]
+            drawing.box(x, y, 124, f"{word}  {score:.2f}", "feed best" if is_best else "frame")
+            if is_best:
+                kept[text] = (score, (x + 24, y + 17))
+    drawing.text(380, 16, names["note"], "note")
+    return drawing.svg()
+
+
+DIAGRAMS: dict[str, tuple[Callable[[dict], str], dict[str, dict]]] = {
+    "recurrence": (recurrence, RECURRENCE),
+    "flow": (flow, FLOW),
+    "heads": (heads, HEADS),
+    "masks": (masks, MASKS),
+    "clock": (clock, CLOCK),
+    "residual": (residual, RESIDUAL),
+    "figure_1": (figure_1, FIGURE_1),
+    "teacher_forcing": (teacher_forcing, TEACHER),
+    "smoothing": (smoothing, SMOOTHING),
+    "beam": (beam, BEAM),
+}
+
+
+def drawn(name: str, language: str) -> str:
+    """The SVG of a diagram in a language."""
+    draw, names = DIAGRAMS[name]
+    return draw(names[language])
+
+
+def main() -> None:
+    for language, folder in FOLDERS.items():
+        folder.mkdir(exist_ok=True)
+        for name in DIAGRAMS:
+            (folder / f"{name}.svg").write_text(drawn(name, language), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
