@@ -389,7 +389,7 @@ class MeshConfig(Section, affects="computation"):
     start_within: float = option(300.0, "seconds that the processes of a run wait for each other at the start", above=0)
     lost_after: float = option(60.0, "seconds without a heartbeat after which a process counts as lost", above=0)
     stalled_after: float = option(
-        600.0, "seconds that processes wait for one that takes no steps, before all end and name it", above=0
+        600.0, "seconds without progress of any process, after which all end and name the one that hangs", above=0
     )
 
 

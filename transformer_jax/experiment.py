@@ -37,7 +37,7 @@ from transformer_jax.processes.distributed import processes
 from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.runs import records as evaluation_records
 from transformer_jax.runs.export import other_shapes
-from transformer_jax.runs.folder import RunFolder
+from transformer_jax.runs.folder import RunFolder, facts_of
 from transformer_jax.runs.tracking import Labels, maker
 from transformer_jax.schema import is_meant_as_address
 from transformer_jax.training.steps import last_step, refuse_incompatible
@@ -138,6 +138,9 @@ def _train(
             with_checked_attention(in_updates(with_vocabulary(experiment, prepared), prepared, folder))
             for experiment, folder in zip(experiments, folders, strict=True)
         ]
+        processes().compare(
+            {**facts_of(experiments[0]), "the data": prepared.fingerprint, "--init-from": params is None}
+        )
         if params is not None and (differences := other_shapes(experiments[0], params)):
             raise BadInput(f"--init-from: weights of another model than the config's: {differences[0]}")
         evaluator = bleu_evaluator(experiments[0], prepared) if experiments[0].decode.bleu_sentences else None

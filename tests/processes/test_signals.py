@@ -2,10 +2,12 @@
 
 import os
 import signal
+import time
 
 import pytest
 
 from transformer_jax.processes import signals as module
+from transformer_jax.processes.distributed import Processes
 from transformer_jax.processes.signals import StopSignals
 
 
@@ -38,3 +40,37 @@ def test_a_signal_that_a_background_job_ignores_stays_ignored(number):
             assert signals.stop_at(1) is None
     finally:
         signal.signal(number, before)
+
+
+def test_among_several_processes_a_thread_reads_signals_and_asks_all_to_stop(monkeypatch, capfd):
+    asked, ended = [], []
+    monkeypatch.setattr(os, "_exit", ended.append)
+
+    class Channel:
+        def send(self, *message):
+            asked.append(message)
+
+        def stops_at(self, step):
+            return "by SIGTERM" if step > 2 else None
+
+    monkeypatch.setattr(module, "processes", lambda: Processes(1, 2, Channel()))
+    before = signal.getsignal(signal.SIGTERM)
+    with StopSignals() as signals:
+        assert signals.stop_at(1) is None and signals.stop_at(3) == "by SIGTERM"
+        for _ in range(2):
+            signals.stop_at(1, "after train.hours = 1")
+        assert asked == [("ask", "after train.hours = 1", False)]
+        signal.raise_signal(signal.SIGTERM)
+        until(lambda: len(asked) == 2)
+        monkeypatch.setattr(module, "SECONDS_UNTIL_THE_SECOND", 0.0)
+        signal.raise_signal(signal.SIGTERM)
+        until(lambda: ended)
+    assert asked[1] == ("ask", "by SIGTERM", True) and signal.getsignal(signal.SIGTERM) is before
+    assert "SIGTERM again: ending at once" in capfd.readouterr().err
+
+
+def until(holds):
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

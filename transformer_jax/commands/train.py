@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     from transformer_jax.processes.distributed import joined, processes
 
     flags = (arguments.coordinator, arguments.processes, arguments.process_id)
-    with joined(*flags, experiment.mesh):
+    with joined(*flags, experiment.mesh, lambda: what_must_agree(arguments, experiment)):
         if arguments.init_from is not None:
             experiment, params = initialised(arguments)
         debugging = None
@@ -79,6 +79,15 @@ def run(arguments: argparse.Namespace) -> int:
         if ending.final and processes().is_first:
             tell(f"next: transformer-jax evaluate --workdir={name_of(arguments.workdir)}")
     return 0 if ending.final else EXIT_UNFINISHED
+
+
+def what_must_agree(arguments: argparse.Namespace, experiment: ExperimentConfig) -> dict[str, Any]:
+    """What is the same in all processes of a run: software, flags, options, custom code. Paths may differ."""
+    from transformer_jax.runs.folder import facts_of
+
+    names = ("init_weights", "accept_changed_code", "must_resume", "profile", "debug_nans")
+    flags = {f"--{name.replace('_', '-')}": getattr(arguments, name) for name in names}
+    return {**facts_of(experiment), **flags, "--init-from": arguments.init_from is not None}
 
 
 def span(text: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Several processes that train one run, connected by `jax.distributed`, which ends all of them when one is lost."""
+"""Several processes that train one run: what they agree on, and how they find each other and end together."""
 
 import atexit
 import contextlib
@@ -6,33 +6,32 @@ import dataclasses
 import importlib.util
 import json
 import os
-import socket
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
-import numpy as np
-from jax.experimental import multihost_utils
+from jax._src.clusters import ClusterEnv  # has no public name
 
 from transformer_jax.config import MeshConfig
-from transformer_jax.errors import BadInput, Failed
+from transformer_jax.errors import BadInput, Failed, is_of_memory
 from transformer_jax.files import remote
 from transformer_jax.files.progress import tell
-from transformer_jax.processes.watchdog import watching
+from transformer_jax.processes import watchdog
+from transformer_jax.processes.channel import SECONDS_TO_TELL, Channel, connect, is_loopback, leave
 
 T = TypeVar("T")
 
 # Seconds that a network file system may take to show one machine what another has written.
 SHARED_WITHIN = 60.0
-# Seconds that JAX has to end a process which has waited long enough, for the cluster's answer and then for the others.
-# It may miss the moment: an attempt to connect that it makes in the last millisecond has no time limit.
-ENDED_WITHIN = 120.0
-# Texts are padded to multiples of this number of bytes: each size is a program.
-GATHERED = 256
+NUMERIC_OPTIONS = (
+    *("jax_default_prng_impl", "jax_threefry_partitionable", "jax_random_seed_offset", "jax_enable_x64"),
+    *("jax_numpy_dtype_promotion", "jax_default_matmul_precision", "jax_softmax_custom_jvp", "jax_disable_jit"),
+)
+FLAGS = (
+    "--coordinator, --processes and --process-id say where the others are, --processes=1 trains with this process alone"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,43 +40,45 @@ class Processes:
 
     number: int = 0
     count: int = 1
+    channel: Channel | None = None
 
     def __str__(self) -> str:
-        return f"process {self.number} of {self.count} ({socket.gethostname()}, pid {os.getpid()})"
+        return self.channel.names[self.number] if self.channel else "this process"
 
     @property
     def is_first(self) -> bool:
         """Whether this process writes what is written once: logs, reports, the lock."""
         return self.number == 0
 
-    def gather(self, text: str) -> list[str]:
-        """A text from each process, in all processes."""
-        if self.count == 1:
-            return [text]
-        own = np.frombuffer(text.encode(), np.uint8)
-        lengths_P = np.asarray(multihost_utils.process_allgather(np.int32(len(own))))
-        width = int(lengths_P.max()) // GATHERED * GATHERED + GATHERED
-        rows_PB = np.asarray(multihost_utils.process_allgather(np.pad(own, (0, width - len(own)))))
-        return [row_B[:length].tobytes().decode() for row_B, length in zip(rows_PB, lengths_P.tolist(), strict=True)]
+    def gather(self, text: str, meeting: str = "gather") -> list[str]:
+        """A text from each process, in all processes. Threads that gather at the same time have their own meetings."""
+        return self.channel.meet(meeting, text) if self.channel else [text]
 
     def broadcast(self, value: Any) -> Any:
         """The value of process 0, in all processes. It must be JSON."""
         return value if self.count == 1 else json.loads(self.gather(json.dumps(value if self.is_first else None))[0])
 
+    def compare(self, facts: Mapping[str, Any]) -> None:
+        """Raises BadInput in all processes if a fact is not the same in all; it names the first that differs."""
+        found = [json.loads(text) for text in self.gather(json.dumps({name: str(facts[name]) for name in facts}))]
+        for name in {name: None for each in found for name in each}:
+            values = [each.get(name, "nothing") for each in found]
+            if self.channel and (others := [number for number in range(self.count) if values[number] != values[0]]):
+                first, other = self.channel.names[0], self.channel.names[others[0]]
+                raise BadInput(
+                    f"the processes of a run must agree, but {name} is {values[0]} in {first} and "
+                    f"{values[others[0]]} in {other}"
+                )
+
     def on_first_then_on_others(self, make: Callable[[], T], seen_by_all: Path) -> T:
         """Runs `make` in process 0 and then in the others, which must see the same file afterwards."""
         if self.count == 1:
             return make()
-        error: BadInput | Failed | None = None
         if self.is_first:
-            try:
+            with watchdog.working():
                 made = make()
-                remote.push(seen_by_all.parent)
-            except (BadInput, Failed) as caught:
-                error = caught
-        why, content = self.broadcast([None if error is None else str(error), remote.read_text(seen_by_all)])
-        if why is not None:
-            raise error or Failed(f"process 0 ended: {why}")
+            remote.push(seen_by_all.parent)
+        content = self.broadcast(remote.read_text(seen_by_all))
         if self.is_first:
             return made
         deadline = time.monotonic() + SHARED_WITHIN
@@ -101,42 +102,67 @@ def processes() -> Processes:
 
 
 @contextlib.contextmanager
-def joined(coordinator: str | None, count: int | None, number: int | None, mesh: MeshConfig) -> Iterator[None]:
-    """Connects the processes of a run, which the flags or the cluster's environment describe.
+def joined(
+    coordinator: str | None,
+    count: int | None,
+    number: int | None,
+    mesh: MeshConfig,
+    facts: Callable[[], Mapping[str, Any]],
+) -> Iterator[None]:
+    """Connects the processes of a run, which the flags or the cluster's environment describe; `facts` must be the same.
 
-    JAX ends a process that waits for others longer than `mesh.start_within` seconds, and all of them when one has been
-    silent for `mesh.lost_after`. They end themselves when one takes no step for `mesh.stalled_after`.
+    All end when one has ended, is silent for `mesh.lost_after` seconds, or hangs for `mesh.stalled_after`.
     """
     global _processes
-    if check_flags(coordinator, count, number) or (count != 1 and in_cluster()):
-        initialize(coordinator, count, number, mesh)
-    if jax.distributed.is_initialized() and jax.process_count() > 1:
-        _processes = Processes(jax.process_index(), jax.process_count())
-    else:
+    local_devices = None
+    if not check_flags(coordinator, count, number) and count != 1 and in_cluster():
+        coordinator, count, number, local_devices = detected(coordinator, count, number, mesh)
+    if count is None or count == 1:
         yield
         return
+    assert coordinator is not None and number is not None
+    channel = connect(coordinator, count, number, mesh)
+    _processes = Processes(number, count, channel)
     try:
+        _processes.compare({**numeric_options(), **facts()})
+        initialize(coordinator, count, number, local_devices, mesh)
+        _processes.compare({"devices": own_devices()})
         show_hosts()
-        with watching(str(_processes), _processes.number, mesh.stalled_after):
-            yield
-        jax.distributed.shutdown()
+        yield
+        with watchdog.waiting():
+            jax.distributed.shutdown()
+        channel.finish()
     except (Exception, KeyboardInterrupt) as error:
-        atexit.register(_exit, 2 if isinstance(error, BadInput) else 1)  # JAX's own exit handler waits for the others
-        if reason := unreachable(error):
+        status = 2 if isinstance(error, BadInput) else 1
+        atexit.register(leave, status)  # JAX's own exit handler waits for the others
+        reason = unreachable(error)
+        if reason:
+            time.sleep(SECONDS_TO_TELL)  # if another process has ended, this one learns why, and ends
+        channel.end((str(error).splitlines() or [type(error).__name__])[0], status)
+        if reason:
             raise Failed(
                 f"{_processes} could not reach the others ({reason.splitlines()[0][:200]}): the log of the process "
                 "that ended first says why; the same command resumes from the last checkpoint"
             ) from error
-        tell(f"{_processes} ends: {(str(error).splitlines() or [type(error).__name__])[0]}")
         raise
     finally:
         _processes = Processes()
 
 
+def numeric_options() -> dict[str, Any]:
+    """JAX's options that change the numbers of a program."""
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith("--xla_dump")]
+    return {"XLA_FLAGS": " ".join(flags), **{name: getattr(jax.config, name, None) for name in NUMERIC_OPTIONS}}
+
+
+def own_devices() -> str:
+    return f"{jax.local_device_count()} x {jax.local_devices()[0].device_kind}"
+
+
 def unreachable(error: BaseException | None) -> str | None:
     """JAX's message about the other processes, if they are why `error` was raised."""
     while error is not None:
-        if isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error):
+        if (isinstance(error, jax.errors.JaxRuntimeError) and not is_of_memory(error)) or "Gloo" in str(error):
             return str(error)
         error = error.__cause__
     return None
@@ -167,55 +193,45 @@ def in_cluster() -> bool:
     return slurm or mpi or kubernetes or tpu
 
 
-def initialize(coordinator: str | None, count: int | None, number: int | None, mesh: MeshConfig) -> None:
-    """Connects this process to the others. What the flags leave out, JAX asks the cluster."""
-    who = "this process" if coordinator is None else f"process {number} of {count}"
-    place = coordinator or "the address that the cluster gives"
-    here = f"({socket.gethostname()}, pid {os.getpid()})"
-    tell(f"{who} {here} waits up to {mesh.start_within:g} s for the others at {place}")
-    limit, missing = 2 * mesh.start_within + ENDED_WITHIN, f"{who} {here} has not found the others at {place}"
-    too_late = threading.Timer(limit, _give_up, [missing])
-    too_late.daemon = True
-    too_late.start()
-    is_loopback = coordinator is not None and coordinator.rpartition(":")[0] in ("localhost", "127.0.0.1")
+def detected(coordinator: str | None, count: int | None, number: int | None, mesh: MeshConfig) -> tuple[Any, ...]:
+    """Where the other processes are, by the cluster's environment; what the flags say is kept."""
+    coordinator = coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS")
     try:
+        found = ClusterEnv.auto_detect_unset_distributed_params(
+            coordinator, count, number, None, None, max(int(mesh.start_within), 1)
+        )
+    except (ValueError, RuntimeError, OSError, KeyError) as error:
+        raise BadInput(f"the cluster does not say where the other processes are: {error}; {FLAGS}") from error
+    if None in found[:3]:
+        raise BadInput(f"the cluster does not say where the other processes are; {FLAGS}")
+    return found
+
+
+def initialize(
+    coordinator: str, count: int, number: int, local_devices: Sequence[int] | None, mesh: MeshConfig
+) -> None:
+    """Connects JAX to the other processes, all of which are there."""
+    # The channel notices a lost process first. JAX would end this one by SIGABRT.
+    lost_after = 2 * int(mesh.lost_after) + 10
+    try:
+        jax.config.update("jax_enable_preemption_service", False)  # signals.py asks the channel
         jax.distributed.initialize(
             coordinator,
             count,
             number,
+            local_devices,
             initialization_timeout=max(int(mesh.start_within), 1),
-            heartbeat_timeout_seconds=max(int(mesh.lost_after), 1),
-            shutdown_timeout_seconds=max(int(mesh.lost_after), 1),
-            coordinator_bind_address=coordinator if is_loopback else None,
-            cluster_detection_method=None if coordinator is None else "deactivate",
+            heartbeat_timeout_seconds=lost_after,
+            shutdown_timeout_seconds=lost_after,
+            coordinator_bind_address=coordinator if is_loopback(coordinator.rpartition(":")[0]) else None,
+            cluster_detection_method="deactivate",
         )
-    except (ValueError, RuntimeError) as error:  # the cluster is not known to JAX, or somebody is missing
-        kind = BadInput if isinstance(error, ValueError) else Failed
-        raise kind(
-            f"{who} could not be connected to {place}: {str(error).splitlines()[0]}; --coordinator, --processes and "
-            "--process-id say where the others are, --processes=1 trains with this process alone"
-        ) from error
-    finally:
-        too_late.cancel()
+    except (ValueError, RuntimeError) as error:
+        raise Failed(f"{_processes} could not be connected to {coordinator}: {str(error).splitlines()[0]}") from error
 
 
 def show_hosts() -> None:
-    """Prints where each process runs, with which devices. It is also the first message over the network."""
-    kind = f"{jax.local_device_count()} x {jax.local_devices()[0].device_kind}"
-    hosts = _processes.gather(f"({socket.gethostname()}, pid {os.getpid()}): {kind}")
-    if _processes.is_first:
-        lines = [f"  process {number} {host}" for number, host in enumerate(hosts)]
-        tell("\n".join([f"{len(hosts)} processes, {jax.device_count()} devices:", *lines]))
-
-
-def _give_up(why: str) -> None:
-    try:
-        tell(f"failed: {why}")
-    finally:  # stderr may be closed
-        os._exit(1)
-
-
-def _exit(status: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    """Prints where each process runs, with which devices."""
+    if _processes.is_first and _processes.channel:
+        lines = [f"  {name}: {own_devices()}" for name in _processes.channel.names]
+        tell("\n".join([f"{_processes.count} processes, {jax.device_count()} devices:", *lines]))

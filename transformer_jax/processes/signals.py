@@ -7,8 +7,6 @@ import time
 from types import FrameType
 from typing import Any
 
-from jax.experimental import multihost_utils
-
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.distributed import processes
 
@@ -19,40 +17,56 @@ SECONDS_UNTIL_THE_SECOND = 5.0
 class StopSignals:
     """Handles the signals while it is entered.
 
-    Where several processes train one run, SIGTERM is left to JAX's preemption service, by which the processes agree at
-    which step they stop; every other reason to stop is turned into that signal.
+    Several processes agree at which step they stop. Any of them may be inside a collective, where Python calls no
+    handlers, so that a thread reads which signals came.
     """
 
     def __init__(self) -> None:
         self.asked: str | None = None
         self._is_sent, self._asked_at = False, 0.0
         self._before: dict[int, Any] = {}
+        self._channel = processes().channel
 
     def __enter__(self) -> "StopSignals":
-        handled = [signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, *[signal.SIGTERM] * (processes().count == 1)]
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
-            for number in handled:
-                self._before[number] = signal.signal(number, self._handle)
-            for number in (signal.SIGINT, signal.SIGHUP):
-                if self._before[number] is signal.SIG_IGN:  # by a shell's & or by nohup
-                    signal.signal(number, signal.SIG_IGN)
+        if threading.current_thread() is not threading.main_thread():  # elsewhere Python allows no handlers
+            return self
+        handle = self._handle if self._channel is None else lambda number, frame: None
+        for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, signal.SIGTERM):
+            self._before[number] = signal.signal(number, handle)
+        for number in (signal.SIGINT, signal.SIGHUP):
+            if self._before[number] is signal.SIG_IGN:  # by a shell's & or by nohup
+                signal.signal(number, signal.SIG_IGN)
+        if self._channel is not None:
+            self._read, self._written = os.pipe()
+            os.set_blocking(self._written, False)
+            signal.set_wakeup_fd(self._written)
+            threading.Thread(target=self._listen, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._channel is not None and self._before:
+            signal.set_wakeup_fd(-1)
+            os.close(self._written)
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def stop_at(self, step: int, why: str | None = None) -> str | None:
         """Why every process stops before this step, or None: a signal to one of them, or another reason `why`."""
-        why = self.asked or why
-        if processes().count == 1:
-            return why
+        if self._channel is None:
+            return self.asked or why
         if why is not None and not self._is_sent:
             self._is_sent = True
-            os.kill(os.getpid(), signal.SIGTERM)
-        return (why or "by SIGTERM") if multihost_utils.reached_preemption_sync_point(step) else None
+            self._channel.send("ask", why, False)
+        return self._channel.stops_at(step)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _listen(self) -> None:
+        assert self._channel is not None
+        while numbers := os.read(self._read, 1):
+            self._handle(numbers[0])
+            self._channel.send("ask", self.asked, True)
+        os.close(self._read)
+
+    def _handle(self, number: int, frame: FrameType | None = None) -> None:
         name = signal.Signals(number).name
         if not self.asked:
             self.asked, self._asked_at = f"by {name}", time.monotonic()

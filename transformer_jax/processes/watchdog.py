@@ -1,64 +1,83 @@
-"""A watchdog of progress: if one of several processes stops taking steps, the others say which one, and all end.
+"""A watchdog of progress: if one of several processes hangs, all say which one, and end.
 
-Heartbeats do not notice that, because they come from a separate thread. So each process counts its steps, and
-tells the others through JAX's coordination service. All run the same program: whose count is lower is waited for.
+All run the same program, and each counts what it does: its steps, and how often it began to wait for others. Whose
+count is lower is waited for. Process 0 compares the counts (channel.py).
 """
 
 import contextlib
-import os
-import sys
 import threading
-import time
-import traceback
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from jax._src import distributed  # its key-value store has no public name
+# Processes that make no progress after a signal end after so many seconds, or mesh.stalled_after if that is less.
+SECONDS_AFTER_A_SIGNAL = 90.0
 
-from transformer_jax.files.progress import tell
-
-KEY = "transformer_jax/progress/"
-SECONDS_BETWEEN_LOOKS = 10.0
-# Time for all processes to say what they know, before the first one ends and JAX ends the others.
-SECONDS_TO_TELL = 5.0
-
-_count = 0
+_lock, _count = threading.Lock(), 0
+_waiting = _working = 0  # how many parts of this process do
 
 
 def advance() -> None:
     """Counts a step, or another piece of work that all processes do."""
     global _count
-    _count += 1
+    with _lock:
+        _count += 1
 
 
 @contextlib.contextmanager
-def watching(process: str, number: int, stalled_after: float) -> Iterator[None]:
-    """Ends this process when it has waited for another one for `stalled_after` seconds, and when it is that one."""
-    over = threading.Event()
-    client = distributed.global_state.client
-    threading.Thread(target=_watch, args=(client, process, number, stalled_after, over), daemon=True).start()
+def waiting() -> Iterator[None]:
+    """Around what lasts until other processes have come to the same place. It counts."""
+    global _waiting
+    advance()
+    _waiting += 1
     try:
         yield
     finally:
-        over.set()
+        _waiting -= 1
 
 
-def _watch(client: Any, process: str, number: int, stalled_after: float, over: threading.Event) -> None:
-    seen, since = _count, time.monotonic()
-    while not over.wait(min(SECONDS_BETWEEN_LOOKS, stalled_after / 4)):
-        if _count != seen:
-            seen, since = _count, time.monotonic()
-        try:
-            client.key_value_set(f"{KEY}{number}", f"{seen} {process}", allow_overwrite=True)
-            texts = [text for _, text in client.key_value_dir_get(KEY)]
-        except Exception:  # the others are gone, and JAX will end this process
-            return
-        counts = {name: int(count) for count, _, name in (text.partition(" ") for text in texts)}
-        behind = sorted(name for name, count in counts.items() if count < max(counts.values()))
-        if behind and time.monotonic() > since + stalled_after:
-            tell(f"failed: no progress for {stalled_after:g} s: waiting for {', '.join(behind)}; ending, to be resumed")
-            if process in behind:
-                frame = sys._current_frames()[threading.main_thread().ident or 0]
-                tell("it is here:\n" + "".join(traceback.format_stack(frame)).rstrip())
-            time.sleep(SECONDS_TO_TELL)
-            os._exit(1)
+@contextlib.contextmanager
+def working() -> Iterator[None]:
+    """Around work for which the others wait however long it takes."""
+    global _working
+    _working += 1
+    try:
+        yield
+    finally:
+        _working -= 1
+
+
+def state() -> tuple[int, str]:
+    """The count of this process, and whether it waits or works."""
+    return _count, "works" if _working else "waits" if _waiting else ""
+
+
+class Watchdog:
+    """What process 0 knows of the progress of all."""
+
+    def __init__(self, names: Sequence[str], stalled_after: float):
+        self._names, self._limit = names, stalled_after
+        self._is_hurried = False
+        self._counts, self._states = [0] * len(names), [""] * len(names)
+        self._unmoved = 0.0  # seconds without progress of any process
+
+    def set(self, number: int, count: int, state: str) -> None:
+        """Notes the state of a process."""
+        if count != self._counts[number]:
+            self._unmoved = 0.0
+        self._counts[number], self._states[number] = count, state
+
+    def hurry(self) -> None:
+        """A signal was sent to a process."""
+        if not self._is_hurried:
+            self._is_hurried, self._unmoved = True, 0.0
+            self._limit = min(self._limit, SECONDS_AFTER_A_SIGNAL)
+
+    def look(self, seconds: float) -> tuple[str, list[int]] | None:
+        """Called every so many seconds: why all processes must end, and which of them hang; or None."""
+        self._unmoved += seconds
+        behind = [number for number, count in enumerate(self._counts) if count < max(self._counts)]
+        hangs = behind or all(state == "waits" for state in self._states)
+        if self._unmoved <= self._limit or not (self._is_hurried or (hangs and "works" not in self._states)):
+            return None
+        behind = behind or list(range(len(self._names)))
+        who = ", ".join(self._names[number] for number in behind)
+        return f"no progress for {self._limit:g} s: waiting for {who}; ending, to be resumed", behind

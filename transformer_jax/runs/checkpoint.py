@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
-from jax.experimental import multihost_utils
 
 from transformer_jax.errors import BadInput, Failed, is_of_memory
 from transformer_jax.files import storage_errors
 from transformer_jax.files.atomic import patiently, sync_directory
+from transformer_jax.processes import watchdog
 from transformer_jax.processes.distributed import processes
 from transformer_jax.update.sharding import path_name
 
@@ -60,11 +60,15 @@ class Checkpoints:
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
             create=not read_only,
-            async_options=ocp.AsyncOptions(post_finalization_callback=self._sync_unfinished),
+            step_name_format=_NamesOfFirst() if processes().count > 1 else None,
+            async_options=ocp.AsyncOptions(
+                post_finalization_callback=self._sync_unfinished,
+                barrier_sync_fn=_meet if processes().count > 1 else None,
+            ),
         )
         self._manager = self._reader = ocp.CheckpointManager(self.directory, options=options)
-        if (count := jax.process_count()) > 1:  # each reads alone, so that none waits for another that cannot
-            own = jax.process_index()
+        if (count := processes().count) > 1:  # each reads alone, so that none waits for another that cannot
+            own = processes().number
             alone = ocp.options.MultiprocessingOptions(own, {own}, barrier_sync_key_prefix=f"{own} of {count}")
             options = ocp.CheckpointManagerOptions(read_only=True, multiprocessing_options=alone)
             self._reader = ocp.CheckpointManager(self.directory, options=options)
@@ -73,6 +77,8 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and processes().count > 1:
+            return  # the others learn that this process ends (processes/channel.py), and do not close with it
         try:
             self._check(self._manager.close)
         except Failed:
@@ -87,22 +93,28 @@ class Checkpoints:
 
     def save(self, step: int, state: Any, notes: dict[str, Any]) -> None:
         """Starts to write a checkpoint, which gets its name when it is complete."""
-        self._check(self._manager.check_for_errors)
+        self.check()
         content = json.dumps({"notes": notes, "leaves": shapes(state), "digests": digests(state)}, sort_keys=True)
         record = {"content": content, "crc32": str(zlib.crc32(content.encode()))}
         arguments = ocp.args.Composite(state=ocp.args.StandardSave(state), record=ocp.args.JsonSave(record))
-        self._check(lambda: self._manager.save(step, args=arguments))
+        with watchdog.waiting():
+            self._check(lambda: self._manager.save(step, args=arguments))
+
+    def check(self) -> None:
+        """Raises Failed if writing in the background has failed."""
+        self._check(self._manager.check_for_errors)
 
     def wait(self) -> None:
         """Waits until every checkpoint is on the disk."""
-        self._check(self._manager.wait_until_finished)
-        self._check(self._manager.check_for_errors)
+        with watchdog.waiting():
+            self._check(self._manager.wait_until_finished)
+        self.check()
         if isinstance(self.directory, Path):
             self._check(lambda: sync_directory(self.directory))
 
     def _sync_unfinished(self) -> None:
         """Flushes a checkpoint that is about to get its name: older ones are deleted after that."""
-        if jax.process_index() == 0 and isinstance(self.directory, Path):
+        if processes().is_first and isinstance(self.directory, Path):
             for unfinished in self.directory.glob("*.orbax-checkpoint-tmp*"):
                 for path in (*unfinished.rglob("*"), unfinished):
                     sync_directory(path)
@@ -166,12 +178,12 @@ class Checkpoints:
     def set_aside(self, step: int) -> Any:
         """Moves a damaged checkpoint away, because another one of this step will be written."""
         aside = self.directory.parent / "damaged_checkpoints" / str(step)
-        if jax.process_index() == 0:
+        if processes().is_first:
             aside.parent.mkdir(exist_ok=True)
             if aside.exists():
                 aside = aside.with_name(f"{step}-{len(list(aside.parent.iterdir()))}")
             (self.directory / str(step)).rename(aside)
-        multihost_utils.sync_global_devices(f"checkpoint {step} is set aside")
+        processes().gather("")  # once it is set aside
         self._manager.reload()
         return aside
 
@@ -211,6 +223,31 @@ class Checkpoints:
                     raise DamagedCheckpoint(str(error)) from error
                 raise Failed(f"{where}: cannot be read now: {error.strerror}; the same command tries again") from error
         raise damage
+
+
+def _meet(*, key: str, timeout_ms: int) -> None:
+    """Waits until all processes have written their part of a checkpoint; orbax calls this in a thread."""
+    processes().gather("", key)
+
+
+class _NamesOfFirst(ocp.path.step.NameFormat[Any]):
+    """The usual names of checkpoints. All processes see those that the first one sees.
+
+    Listings of a shared file system may differ, and all must agree which checkpoints are still to be written.
+    """
+
+    def __init__(self) -> None:
+        self._usual = ocp.path.step.standard_name_format()
+
+    def build_name(self, step: int) -> str:
+        return self._usual.build_name(step)
+
+    def find_step(self, base_path: Any, step: int) -> Any:
+        return self._usual.find_step(base_path, step)
+
+    def find_all(self, base_path: Any) -> Iterator[Any]:
+        steps = processes().broadcast([found.step for found in self._usual.find_all(base_path)])
+        return iter([ocp.path.step.Metadata(step=step, path=base_path / self.build_name(step)) for step in steps])
 
 
 def regular(steps: Sequence[int], every: int) -> list[int]:

@@ -356,6 +356,15 @@ def installed_versions() -> dict[str, Any]:
     return found
 
 
+def facts_of(config: ExperimentConfig) -> dict[str, Any]:
+    """What makes a run: versions, options but for paths, and custom code."""
+    versions = {name: version for name, version in installed_versions().items() if name in (*PACKAGES, SOURCE_DIGEST)}
+    plain, declared = with_plain_addresses(config), schema.options(ExperimentConfig)
+    options = {option.path: schema.value_at(plain, option.path) for option in declared if not option.is_path}
+    code = {key: used.digest for key, used in code_of(configuration.addresses(config)).items()}
+    return {**versions, **options, **code}
+
+
 def numerics() -> dict[str, Any]:
     """The facts that affect, besides the versions, how numbers are rounded in this process."""
     import jax  # here, because it loads slowly

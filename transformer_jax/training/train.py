@@ -168,9 +168,9 @@ class RunSetup:
             return None
         totals: Any = 0.0
         for number in range(len(self.validation)):
-            watchdog.advance()
             sums = evaluate(params, self.placed_validation_batch(number))
-            totals = totals + np.asarray(jax.device_get(sums), np.float64)
+            with watchdog.waiting():
+                totals = totals + np.asarray(jax.device_get(sums), np.float64)
             if is_stopped():
                 return None
         return TokenSums(*totals)
@@ -220,6 +220,7 @@ class Trainer:
                 if problem:
                     aside = run.checkpoints.set_aside(step)
                     run.tell(f"the checkpoint of step {step} is damaged ({problem}); moved to {aside}", "warning: ")
+        processes().compare({"the restored step": self.step})
         for run, (_, notes) in zip(self.runs, restored, strict=True):
             run.resume(self.step, notes)
             if len(self.runs) > 1:
@@ -278,6 +279,8 @@ class Trainer:
 
     def take_step(self, batch: Any) -> None:
         """One step. Its program may not be ready yet, which may take minutes."""
+        for run in self.runs:
+            run.checkpoints.check()  # of those that are written meanwhile
         self.states, metrics = self.compiled.train_step(self.states, batch)
         self.step += 1
         watchdog.advance()
@@ -287,7 +290,8 @@ class Trainer:
         """Reads the metrics of earlier steps, so that the host is never far ahead of the devices."""
         while len(self._metrics) > (0 if self.step == self.setup.last_step else STEPS_AHEAD):
             step, metrics, losses = self.step - len(self._metrics) + 1, self._metrics.popleft(), []
-            fetched = self.compiled.fetch((metrics.loss, metrics.bad_in_a_row))
+            with watchdog.waiting():
+                fetched = self.compiled.fetch((metrics.loss, metrics.bad_in_a_row))
             for number, (run, (loss, bad_in_a_row)) in enumerate(zip(self.runs, fetched, strict=True)):
                 if bad_in_a_row >= self.train_config.max_bad_steps and not run.diverged:
                     rate = float(run.schedule(self.compiled.fetch(metrics.updates)[number]))

@@ -17,6 +17,7 @@ from transformer_jax.model import build
 from transformer_jax.model.build import position_limit
 from transformer_jax.model.capture import Change, patch
 from transformer_jax.model_config import ModelConfig
+from transformer_jax.processes import watchdog
 from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.schema import with_values
 from transformer_jax.search.beam import beam_search
@@ -151,7 +152,8 @@ class Translator:
             placed = jax.device_put(rows, rows_sharding(self._mesh))
             options = {"mesh": self._mesh, "model": self._model, "decode": compiled_for, "max_length": group.target}
             found = self._search(params, placed, traced, **options, tail=tail_of(group.rows, self._mesh))
-            found = jax.device_get(found)
+            with watchdog.waiting():
+                found = jax.device_get(found)
             for row, number in enumerate(numbers):
                 limit, cut = int(rows.limits_B[row]), lengths[number] if decode.eos == "ignored" else None
                 translations[number] = Translation(sources[number], self._hypotheses(found, row, limit, cut))
