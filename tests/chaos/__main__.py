@@ -19,7 +19,7 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS_OF_COMMANDS", "")
 
-from tests.chaos import folders, identities, preparing, storage, trainings
+from tests.chaos import folders, identities, preparing, several, storage, trainings
 from tests.chaos.place import VARIANTS, Place
 from tests.chaos.tally import Tally, Violation
 from transformer_jax import cli
@@ -38,6 +38,14 @@ CASES: dict[Callable[[Place, random.Random, Tally], None], int] = {
     storage.two_trainings: 4,
     storage.lost_checkpoints: 3,
     storage.stale_listing: 3,
+    several.killed_process: 12,
+    several.stopped_process: 10,
+    several.suspended_process: 6,
+    several.failing_process: 16,
+    several.stale_process: 4,
+    several.differing_process: 5,
+    several.hanging_process: 8,
+    several.absent_process: 3,
 }
 BY_NAME = {case.__name__: case for case in CASES}
 
@@ -55,7 +63,9 @@ def main() -> int:
     names = chosen.only.split(",") if chosen.only else list(BY_NAME)
     if unknown := set(names) - set(BY_NAME):
         parser.error(f"--only: there is no {', '.join(unknown)}")
-    of_storage = [name for name in names if BY_NAME[name].__module__ == storage.__name__]
+    failing = [case.__name__ for case in CASES if case.__module__ == storage.__name__]
+    failing += [several.failing_process.__name__, several.stale_process.__name__]
+    of_storage = [name for name in names if name in failing]
     if of_storage and not storage.preload():
         print(f"without {', '.join(of_storage)}: there is no C compiler (cc)")
         names = [name for name in names if name not in of_storage]

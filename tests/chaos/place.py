@@ -44,6 +44,8 @@ class Place:
         self._numbers = itertools.count()
         self._references: dict[str, tuple[Path, dict[str, str]]] = {}
         self.seconds = 0.0  # of an undisturbed training
+        # The same of trainings of several processes; see several.py.
+        self.of_several: dict[str, tuple[dict[str, str], float]] = {}
 
     def new(self, name: str) -> Path:
         """A path that nothing has used yet."""

@@ -58,16 +58,23 @@ class Fault(NamedTuple):
         return f"{errno.errorcode.get(self.error)} {times} after {self.skipped}, on {self.part!r} ({self.operations})"
 
 
+def library() -> Path | None:
+    """The library of failing calls, compiled; None if there is no C compiler."""
+    built = Path(tempfile.gettempdir(), f"faults-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}.so")
+    if not built.exists():
+        if not (compiler := shutil.which("cc")):
+            return None
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", built, SOURCE, "-ldl"], check=True)
+    return built
+
+
 def preload() -> bool:
     """Starts this program again with the failing calls; False if there is no C compiler."""
-    library = Path(tempfile.gettempdir(), f"faults-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}.so")
-    if os.environ.get("LD_PRELOAD") == str(library):
-        return True
-    if not (compiler := shutil.which("cc")):
-        return False
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True)
+    found = library()
+    if found is None or os.environ.get("LD_PRELOAD") == str(found):
+        return found is not None
     arguments = [sys.executable, "-m", "tests.chaos", *sys.argv[1:]]
-    os.execve(sys.executable, arguments, {**os.environ, "LD_PRELOAD": str(library)})
+    os.execve(sys.executable, arguments, {**os.environ, "LD_PRELOAD": str(found)})
 
 
 class Faults:

@@ -15,7 +15,7 @@ OPTIONS = ("train.steps=800", "train.log_every=70", "train.eval_every=100", "tra
 KILLS = 5
 LOST_AFTER = 10
 WATCHED = f"mesh.lost_after={LOST_AFTER}"
-# How a process ends that has lost another: by an error of a collective, or by JAX's coordination service.
+# How a process ends that has lost another; JAX aborts it at once where process 0 was killed.
 ENDED = (1, -signal.SIGABRT)
 
 
