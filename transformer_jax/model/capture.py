@@ -79,8 +79,10 @@ def patch(function: Callable[..., Any], changes: Mapping[str, Change]) -> Callab
 
     `changes[name](activation, positions)` takes the place of each activation of this name, and has its shape.
     `positions` are those of its tokens, [1 or batch, length]: in a search, the position of the token that is decoded.
-    Put `jax.jit` around the result, not inside.
+    Put `jax.jit` around the result, not inside. Without changes it is `function` itself.
     """
+    if not changes:
+        return function
 
     @functools.wraps(function)
     def patched(*args: Any, **kwargs: Any) -> Any:

@@ -226,7 +226,7 @@ def rows_sharding(mesh: Mesh) -> NamedSharding:
 def compiled_search(model: ModelConfig, mesh: Mesh, changes: Mapping[str, Change] | None = None) -> Any:
     """`search_on`, with changed activations, as a jitted function, whose results every device has whole."""
     return jax.jit(
-        patch(search_on, changes) if changes else search_on,
+        patch(search_on, changes or {}),
         static_argnames=("mesh", "model", "decode", "max_length", "tail"),
         out_shardings=NamedSharding(mesh, PartitionSpec()),
         compiler_options=unfused_if_custom(mesh, model),
