@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import time
 import types
 
 import jax
@@ -29,7 +30,7 @@ SIGNALS = types.SimpleNamespace(stop_at=lambda step, why: None, asked=None)
 class Devices:
     """The compiled steps of runs in numpy: batch b has tokens[b], and steps in `skipped` have no finite gradient."""
 
-    evaluate = None
+    evaluate, waited, clock = None, 0.0, time.perf_counter
 
     def __init__(self, config, tokens, *skipped):
         self.configs, self.tokens, self.skipped = [config] * len(skipped), tokens, skipped
@@ -120,6 +121,8 @@ def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, during_val
     ]
     for each in runs:
         each.metrics, each.checkpoints = Lines(), Saved()
+        each.folder.path.mkdir(exist_ok=True)
+        each.folder.config.touch()
     trainer = Trainer(setup, Devices(config, batches_of, *skipped), runs, None, SIGNALS)
     trainer.states = trainer.compiled.new_state()
     for each, found in zip(runs, trainer.train(), strict=True):

@@ -9,12 +9,16 @@ from transformer_jax import ModelConfig
 from transformer_jax.training import progress
 
 
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
 @pytest.fixture
-def clock(monkeypatch):
-    clock = types.SimpleNamespace(now=0.0)
-    clock.perf_counter = clock.monotonic = lambda: clock.now
-    monkeypatch.setattr(progress, "time", clock)
-    return clock
+def clock():
+    return Clock()
 
 
 LINE = {
@@ -27,15 +31,15 @@ LINE = {
 }
 
 
-def started(step):
+def started(step, clock):
     numbers = types.SimpleNamespace(pairs=10, source_tokens=80, target_tokens=90)
-    measure = progress.Throughput(ModelConfig(), numbers, devices=1, peak_flops=1e12)
+    measure = progress.Throughput(ModelConfig(), numbers, devices=1, peak_flops=1e12, clock=clock)
     measure.start(types.SimpleNamespace(data_wait=0.0), step)
     return measure
 
 
 def test_after_a_resumption_only_the_steps_made_since_count(clock):
-    measure = started(180)
+    measure = started(180, clock)
     clock.now = 2.0
     measure.lap(200)  # a line about 101 to 200, of which another process made the first 80
     first = measure.rates(8000, 9000, 100)
@@ -48,7 +52,7 @@ def test_after_a_resumption_only_the_steps_made_since_count(clock):
 
 
 def test_steps_that_were_left_out_do_not_make_it_faster(clock):
-    measure = started(0)
+    measure = started(0, clock)
     clock.now = 10.0
     measure.lap(100)
     assert measure.rates(0, 4500, 50)["target_tokens_per_second"] == 450
@@ -56,7 +60,7 @@ def test_steps_that_were_left_out_do_not_make_it_faster(clock):
 
 
 def test_a_line_of_several_runs(clock, capsys):
-    shown = progress.ProgressLine(0, 10)
+    shown = progress.ProgressLine(0, 10, clock)
     clock.now += 5
     shown.report(10, [{**LINE, "perplexity": float("nan")}, LINE])
     line = capsys.readouterr().err

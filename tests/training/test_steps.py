@@ -19,6 +19,7 @@ from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.plan import Timed, plan
 from transformer_jax.sweeps.status import status_of
+from transformer_jax.training import steps
 from transformer_jax.training.steps import CompiledSteps, Program, last_step, planned_steps
 from transformer_jax.update import sharding
 
@@ -52,6 +53,33 @@ def test_programs_compiled_ahead_are_those_that_are_used():
         pool.shutdown(wait=False, cancel_futures=True)
     assert sum(program.cancelled() for program in ahead) >= 10
     np.testing.assert_array_equal(double(None, np.ones(22)), np.full(22, 2.0))
+
+
+def test_the_clock_stands_still_while_a_program_is_waited_for(monkeypatch):
+    now = 0.0
+
+    class Slow:
+        """A pool whose programs are ready a minute after they are asked for."""
+
+        def submit(self, make):
+            def result():
+                nonlocal now
+                now += 60
+                return make()
+
+            return mock.Mock(result=result, cancelled=lambda: False)
+
+    monkeypatch.setattr(steps, "time", mock.Mock(perf_counter=lambda: now))
+    config = experiment()
+    mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
+    programs = CompiledSteps([config], [lambda count: 1e-3], mesh)
+    batch = sharding.place_batch(batches(1)[0], mesh)
+    programs.compile_ahead(Slow(), [batch])
+    state, _ = programs.train_step(programs.new_state(), batch)
+    assert (now, programs.waited, programs.clock()) == (60.0, 60.0, 0.0)
+    now += 5  # a step
+    programs.train_step(state, batch)
+    assert (now, programs.clock()) == (65.0, 5.0)
 
 
 def test_epochs_count_batches_of_the_data(tmp_path):

@@ -89,7 +89,7 @@ WIDEST_CELL = 40
 UNVERIFIED = " ?"
 
 Text = Callable[[float], str]
-TRAINING_TIME = "training with its compilation, without start-up, validation and tests"
+TRAINING_TIME = "training without compilation, start-up, validation and tests"
 TOKENS_PER_SECOND = "target tokens per second, the median of log lines (compilation slows the first)"
 
 

@@ -88,7 +88,7 @@ def status_of(run: SweepRun) -> RunStatus:
     if state == "running" and step >= steps:
         state = "measuring"
     left = None
-    if state == "running" and trained:  # at the pace of the last line: the first includes compilation
+    if state == "running" and trained:  # at the pace of the last line
         last, before = trained[0], trained[1]["step"] if len(trained) > 1 else 0
         left = last["seconds"] / max(last["step"] - before, 1) * (steps - last["step"])
     loss, bleu, score = (latest.get(name) for name in ("loss", "bleu", metric))

@@ -2,8 +2,7 @@
 
 import contextlib
 import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -24,7 +23,15 @@ from transformer_jax.training.steps import CompiledSteps
 class Throughput:
     """Measures the speed of training from one line of metrics to the next, without validating and saving."""
 
-    def __init__(self, model: ModelConfig, statistics: BatchStatistics, devices: int, peak_flops: float | None):
+    def __init__(
+        self,
+        model: ModelConfig,
+        statistics: BatchStatistics,
+        devices: int,
+        peak_flops: float | None,
+        clock: Callable[[], float],
+    ):
+        self._clock = clock
         lengths = [round(n / statistics.pairs) for n in (statistics.source_tokens, statistics.target_tokens)]
         self._flops, self._devices = training_flops(model, *lengths), devices
         self.peak, self.peak_source = (peak_flops, "train.peak_flops") if peak_flops else hardware.peak_flops(model)
@@ -36,18 +43,18 @@ class Throughput:
 
     def start(self, prefetcher: Prefetcher[Any], step: int) -> None:
         self._prefetcher, self._step = prefetcher, step
-        self._began, self._paused, self._waited = time.perf_counter(), 0.0, prefetcher.data_wait
+        self._began, self._paused, self._waited = self._clock(), 0.0, prefetcher.data_wait
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """The seconds inside do not count for the interval in which they are."""
-        began = time.perf_counter()
+        began = self._clock()
         yield
-        self._paused += time.perf_counter() - began
+        self._paused += self._clock() - began
 
     def lap(self, step: int) -> None:
         """Ends the interval that `rates` then describes, and starts the next."""
-        self._seconds = time.perf_counter() - self._began - self._paused
+        self._seconds = self._clock() - self._began - self._paused
         self._steps, self._lap_waited = step - self._step, self._prefetcher.data_wait - self._waited
         self.start(self._prefetcher, step)
 
@@ -75,13 +82,13 @@ class Throughput:
 class ProgressLine:
     """A live bar on a terminal, and a line for each line of metrics. Only process 0 prints."""
 
-    def __init__(self, first_step: int, last_step: int):
-        self._last_step, self._is_shown = last_step, processes().is_first
+    def __init__(self, first_step: int, last_step: int, clock: Callable[[], float]):
+        self._last_step, self._is_shown, self._clock = last_step, processes().is_first, clock
         disable = None if self._is_shown else True  # None: shown on a terminal
         self.bar = tqdm(
             initial=first_step, total=last_step, unit="step", dynamic_ncols=True, smoothing=0.1, disable=disable
         )
-        self._reported_step, self._reported_at = first_step, time.monotonic()
+        self._reported_step, self._reported_at = first_step, clock()
 
     def advance(self, loss: float) -> None:
         self.bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
@@ -89,8 +96,8 @@ class ProgressLine:
 
     def report(self, step: int, lines: Sequence[Mapping[str, Any]]) -> None:
         """Prints the lines of metrics of all runs as one: means, and the speed of all of them together."""
-        steps, seconds = step - self._reported_step, time.monotonic() - self._reported_at
-        self._reported_step, self._reported_at = step, time.monotonic()
+        steps, seconds = step - self._reported_step, self._clock() - self._reported_at
+        self._reported_step, self._reported_at = step, self._clock()
         if not self._is_shown:
             return
         names = ("loss", "perplexity", "learning_rate", "data_wait")

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import math
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -122,21 +123,25 @@ def refuse_incompatible(configs: Sequence[ExperimentConfig]) -> None:
 class Program:
     """A jitted function `func(*args, arguments, batch)`, with a separate executable for each shape of batch.
 
-    Threads can compile executables before they are needed. A call waits for its own, or compiles it.
+    Threads can compile executables before they are needed. A call waits for its own, or compiles it. `waited` is the
+    seconds of all waits.
     """
 
     _tracing = threading.Lock()  # tracing holds the interpreter: one at a time, so that the first is ready first
 
     def __init__(self, func: Any, *args: Any):
         self.func, self.args = func, args
+        self.waited = 0.0
         self._ahead: dict[Any, Future[jax.stages.Compiled]] = {}
         self._used: dict[Any, Any] = {}  # what a call uses for each shape
 
     def __call__(self, arguments: Any, batch: Any) -> Any:
         shapes = _shapes(batch)
         if shapes not in self._used:
-            ahead = self._ahead.get(shapes)
+            jax.block_until_ready(arguments)  # what the devices still compute is no waiting for a program
+            began, ahead = time.perf_counter(), self._ahead.get(shapes)
             self._used[shapes] = self.func if ahead is None or ahead.cancelled() else ahead.result()
+            self.waited += time.perf_counter() - began
         return self._used[shapes](*self.args, arguments, batch)
 
     def compile_ahead(self, pool: Executor, arguments: Any, batch: Any) -> Future[jax.stages.Compiled]:
@@ -203,6 +208,15 @@ class CompiledSteps:
         self._take_params = jax.jit(take, out_shardings=of_one.params)
         self._join = jax.jit(lambda *each: jax.tree.map(lambda *leaves: jnp.stack(leaves), *each), out_shardings=of_all)
         self._zero_sums = jax.jit(zeros, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+    @property
+    def waited(self) -> float:
+        """Seconds that were spent waiting for programs, so far."""
+        return sum(program.waited for program in self._programs)
+
+    def clock(self) -> float:
+        """The seconds of a clock that is stopped while a program is waited for."""
+        return time.perf_counter() - self.waited
 
     def refuse_too_large(self) -> None:
         """Raises BadInput if the states alone are larger than a device's memory: compiling them may never end."""

@@ -191,7 +191,8 @@ class Trainer:
         self.train_config, self.step = setup.configs[0].train, 0
         self.saved_step: int | None = None  # of the last checkpoint
         devices, peak_flops = setup.mesh.devices.size, self.train_config.peak_flops
-        self.speed = Throughput(setup.configs[0].model, setup.batches.statistics(), devices, peak_flops)
+        statistics, clock = setup.batches.statistics(), compiled.clock
+        self.speed = Throughput(setup.configs[0].model, statistics, devices, peak_flops, clock)
         self._metrics: collections.deque[StepMetrics] = collections.deque()  # of the last steps
         self._compiling: Sequence[Future[Any]] = ()  # the programs that threads compile, until all are ready
         self.tokens, self._count_at = 0, 0  # target tokens at the last count, and the step of the next one
@@ -259,7 +260,7 @@ class Trainer:
     def train(self) -> list[Ending]:
         """Trains until the end."""
         train, first, last = self.train_config, self.step, self.setup.last_step
-        self.progress = ProgressLine(first, last)
+        self.progress = ProgressLine(first, last, self.compiled.clock)
         self._saved_at = time.monotonic()
         with contextlib.closing(self.progress.bar), Prefetcher(self.setup.placed_batch, first) as batches:
             if self.step and self.step % train.eval_every == 0:
@@ -281,7 +282,10 @@ class Trainer:
         """One step. Its program may not be ready yet, which may take minutes."""
         for run in self.runs:
             run.checkpoints.check()  # of those that are written meanwhile
+        waited = self.compiled.waited
         self.states, metrics = self.compiled.train_step(self.states, batch)
+        if self.compiled.waited > waited:
+            self.progress.bar.unpause()
         self.step += 1
         watchdog.advance()
         self._metrics.append(metrics)
