@@ -104,6 +104,7 @@ def test_text_in_a_bucket_is_fetched_once_by_each_machine(url, machine, tmp_path
 def test_a_training_that_another_machine_takes_over_stops(url, machine):
     first = RunFolder(remote.mirrored(f"{url}/taken"))
     with first.held():
+        first.config.touch()
         first.refuse_other_training()
         machine("two")
         with RunFolder(remote.mirrored(f"{url}/taken")).held():

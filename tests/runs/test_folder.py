@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import socket
 
 import pytest
@@ -68,6 +69,17 @@ def test_a_lock_of_another_machine_is_waited_for(tmp_path, monkeypatch):
     assert sum(paused) == 120
 
 
+def test_a_training_whose_folder_was_removed_ends_and_makes_nothing_anew(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    with run.held():
+        run.config.touch()
+        run.refuse_other_training()
+        shutil.rmtree(run.path)
+        with pytest.raises(Failed, match="was removed or renamed"):
+            run.refuse_other_training()
+    assert not run.path.exists()
+
+
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, None])
 def test_whose_folder_was_taken_over_stops_where_locks_do_not_work(tmp_path, monkeypatch, number, capsys):
     """Or only within a machine, without an error."""
@@ -79,6 +91,7 @@ def test_whose_folder_was_taken_over_stops_where_locks_do_not_work(tmp_path, mon
     monkeypatch.setattr("fcntl.flock", flock)
     first, second = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
     with first.held():
+        first.config.touch()
         first.refuse_other_training()
         with second.held():
             second.refuse_other_training()

@@ -130,6 +130,19 @@ def test_after_a_stop_no_further_run_starts_training(folder, monkeypatch):
     assert [run.attempt()["state"] for run in folder.runs(definition)] == ["stopped", "stopped"]
 
 
+def test_nothing_is_made_anew_where_a_sweep_was_removed(folder, monkeypatch):
+    definition = defined()
+    folder.save(definition)
+
+    def train(*_):
+        shutil.rmtree(folder.path)
+        raise Failed("no such file")
+
+    monkeypatch.setattr(worker, "train_runs_together", train)
+    assert work(folder, definition, "base/seed-0") == 1
+    assert not folder.path.exists()
+
+
 def test_a_file_system_without_locks_is_named_in_a_line(folder, monkeypatch, capsys):
     definition = defined()
     folder.save(definition)

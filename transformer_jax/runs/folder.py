@@ -125,8 +125,21 @@ class RunFolder:
         if self.writes:
             remote.push(self.path)
 
+    def refuse_removed(self, cause: Exception | None = None) -> None:
+        """Raises Failed if the folder of this training was removed or renamed, which may be the cause of an error."""
+        try:
+            self.config.stat()
+        except FileNotFoundError:
+            raise Failed(f"{self.path}: was removed or renamed during training; nothing more is written") from cause
+        except OSError:  # the file system does not answer now
+            pass
+
     def refuse_other_training(self) -> None:
-        """Raises Failed if another training has taken over the folder; not every file system's locks prevent that."""
+        """Raises Failed if the folder was removed, or if another training has taken it over.
+
+        Not every file system's locks prevent the latter.
+        """
+        self.refuse_removed()
         if other := self._taken_by():
             raise Failed(f"{self.path}: {other} has begun to train here, so this process ends and writes no more")
 

@@ -57,6 +57,11 @@ class SweepFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.definition_file, definition.to_json())
 
+    def refuse_removed(self) -> None:
+        """Raises Failed if the folder was removed while its runs are trained, so that nothing is made there anew."""
+        if not self.definition_file.is_file():
+            raise Failed(f"{self.path}: was removed or renamed while its runs were trained")
+
     @contextlib.contextmanager
     def in_original_directory(self) -> Iterator[SweepFolder]:
         """Changes to the directory where the sweep was started, if it still exists; yields this folder.

@@ -191,6 +191,7 @@ class LocalPool:
             if process.process.poll() is not None:
                 self.busy.remove((process, slot))
                 self.free.append(slot)
+                self.sweep.refuse_removed()
                 process.conclude()
                 yield from process.runs
 

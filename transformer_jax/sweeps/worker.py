@@ -193,6 +193,7 @@ class Worker:
 
     def _record(self, run: SweepRun, state: str, **values: object) -> None:
         """Records the state of a run in its folder."""
+        self.sweep.refuse_removed()
         if state != "running":
             values = {"ended": now(), **values}
         run.record_attempt(state=state, host=socket.gethostname(), pid=os.getpid(), **values)

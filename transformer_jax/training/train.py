@@ -434,11 +434,15 @@ class Recorder:
         if self.is_new:
             self.record_config()
         kept = (train.keep_latest, train.keep_best, train.checkpoint_every)
-        with (
-            Checkpoints(folder.checkpoints, *kept) as self.checkpoints,
-            Metrics(folder.metrics, train.tensorboard, folder.writes, folder.tracking(self.config)) as self.metrics,
-        ):
-            yield
+        try:
+            with (
+                Checkpoints(folder.checkpoints, *kept) as self.checkpoints,
+                Metrics(folder.metrics, train.tensorboard, folder.writes, folder.tracking(self.config)) as self.metrics,
+            ):
+                yield
+        except Exception as error:
+            folder.refuse_removed(error)
+            raise
 
     def record_config(self) -> None:
         """Writes config.json and versions.json. With several processes the first writes and the others compare."""
@@ -572,6 +576,7 @@ class Recorder:
     def wait(self) -> None:
         """Waits until the last checkpoint is complete."""
         self.checkpoints.wait()
+        self.folder.refuse_other_training()
         if self.checkpoints.steps:
             self.folder.note_checkpoint()
 
