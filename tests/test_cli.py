@@ -1,11 +1,10 @@
 """Commands: help that teaches, bad input answered in one clear line with exit status 2, and standard streams."""
 
-import io
-import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -108,6 +107,7 @@ def test_a_platform_without_its_plugin_is_bad_input(run, monkeypatch):
 def test_the_first_process_of_a_container_ends_by_sigterm(monkeypatch):
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(os, "getpid", lambda: 1)
+    monkeypatch.setattr(cli.output, "use_in_this_command", lambda: None)
     monkeypatch.setattr(cli, "_run", lambda arguments: signal.raise_signal(signal.SIGTERM))
     try:
         with pytest.raises(SystemExit, match="1"):
@@ -136,24 +136,23 @@ def test_ctrl_c_is_not_lost_in_a_callback_of_jax():
 def shell(command):
     """A command in a separate process, with Python's usual buffers."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    line = f"{sys.executable} -m transformer_jax.cli {command}"
+    line = f"set -o pipefail; {sys.executable} -m transformer_jax.cli {command}"
     return subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=ROOT, env=environment)
 
 
-def test_a_closed_pipe_is_no_error():
+def test_a_pipe_without_a_reader_ends_a_command_silently():
     done = shell("inspect --options | head -n 1")
-    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+    assert (done.returncode, done.stdout.count("\n"), done.stderr) == (1, 1, "")
 
 
-def test_output_to_a_full_disk_is_a_failure():
-    done = shell("inspect --options > /dev/full")
-    assert done.returncode == 1 and done.stderr.startswith("failed: ") and done.stderr.count("\n") == 1
+@pytest.mark.parametrize("command", ["inspect --options > /dev/full", "inspect --options >&-", "--help > /dev/full"])
+def test_results_that_cannot_be_printed_are_a_failure(command):
+    done = shell(command)
+    assert done.returncode == 1 and done.stderr.startswith("failed: stdout: ") and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "utf-16"])
-def test_output_is_utf_8_whatever_the_locale(encoding, monkeypatch):
-    written, text = io.BytesIO(), "été 🦜 \u2028"
-    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding=encoding))
-    monkeypatch.setattr("transformer_jax.commands.inspect.options_table", lambda: json.dumps(text, ensure_ascii=False))
-    assert cli.main(["inspect", "--options"]) == 0
-    assert json.loads(written.getvalue()) == text
+def test_a_bug_on_a_full_disk_is_explained_on_stderr(run, monkeypatch):
+    monkeypatch.setattr("transformer_jax.commands.inspect.options_table", lambda: {}["key"])
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", lambda **_: os.stat("/no/such/folder"))
+    status, _, err = run("inspect", "--options")
+    assert status == 1 and "This is a bug. Traceback" in err

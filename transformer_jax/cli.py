@@ -5,9 +5,7 @@ failure.
 """
 
 import argparse
-import contextlib
 import importlib
-import io
 import keyword
 import os
 import re
@@ -24,7 +22,7 @@ from transformer_jax.commands.configuration import split_overrides
 from transformer_jax.errors import BadInput, ConfigError, Failed, did_you_mean, is_of_memory, visible
 from transformer_jax.extension import UserCodeError
 from transformer_jax.extras import require
-from transformer_jax.files import remote
+from transformer_jax.files import output, remote
 from transformer_jax.version import __version__
 
 # Each is a module of `commands/`: its docstring is the help, and it has add_arguments(parser) and run(arguments).
@@ -46,13 +44,8 @@ LESS_MEMORY = "increase train.accumulate (when decoding, reduce decode.tokens_pe
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs one command and returns its exit status; reports errors on stderr."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # UTF-8 whatever the locale, as in all files
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
-        status = _run(sys.argv[1:] if arguments is None else arguments)
-        print(end="", flush=True)
-        return status
+        return _run(sys.argv[1:] if arguments is None else arguments)
     except BadInput as problem:
         if isinstance(problem, UserCodeError):
             _report(problem.traceback.rstrip("\n"))
@@ -64,11 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         _report("interrupted")
     except OSError as error:
-        # At exit Python flushes stdout again, and would report the same error twice.
-        with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as null:
-            os.dup2(null.fileno(), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):  # the reader of the output is gone (`| head`)
-            _report(f"failed: {visible(str(error))}")
+        _report(f"failed: {visible(str(error))}")
     except Exception as error:
         if is_of_memory(error):
             _report(f"failed: not enough memory ({visible(str(error)[:200])}); {LESS_MEMORY}")
@@ -77,10 +66,8 @@ def main(arguments: list[str] | None = None) -> int:
             _report(f"error: JAX_PLATFORMS={platforms}: JAX finds no such devices; is the plugin of JAX installed?")
             return 2
         else:
-            with tempfile.NamedTemporaryFile(prefix="transformer-jax-", suffix=".txt", delete=False) as file:
-                file.write(traceback.format_exc().encode(errors="backslashreplace"))
             _report(f"error: {type(error).__name__}: {visible(str(error))}")
-            _report(f"This is a bug. The traceback is in {file.name}")
+            _report_bug()
     return 1
 
 
@@ -89,9 +76,18 @@ def _is_of_backends(error: Exception) -> bool:
     return traceback.extract_tb(error.__traceback__)[-1].filename.endswith("xla_bridge.py")
 
 
+def _report_bug() -> None:
+    content = traceback.format_exc()
+    try:
+        with tempfile.NamedTemporaryFile(prefix="transformer-jax-", suffix=".txt", delete=False) as file:
+            file.write(content.encode(errors="backslashreplace"))
+        _report(f"This is a bug. The traceback is in {file.name}")
+    except OSError:  # a full disk
+        _report(f"This is a bug. {content.rstrip()}")
+
+
 def _report(*lines: str) -> None:
-    with contextlib.suppress(OSError):  # stderr cannot be written; the exit status remains
-        print(*lines, sep="\n", file=sys.stderr)
+    print(*lines, sep="\n", file=sys.stderr)
 
 
 def _run(arguments: list[str]) -> int:
@@ -104,9 +100,12 @@ def _run(arguments: list[str]) -> int:
     parsed.overrides = [*getattr(parsed, "overrides", ()), *overrides]
     require(f"transformer-jax {rest[0]}", *COMMANDS[rest[0]])
     try:
-        return parsed.run(parsed) or 0
+        status = parsed.run(parsed) or 0
     finally:
         remote.push_all()
+    if getattr(parsed, "prints_results", True):
+        output.check_results()
+    return status
 
 
 def _parser(asked_for: str) -> Parser:
@@ -146,6 +145,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 def entry() -> NoReturn:
     """The console script."""
+    output.use_in_this_command()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background jobs ignore it
         signal.signal(signal.SIGINT, interrupt)
     if os.getpid() == 1:  # in a container, where the kernel ignores a signal without a handler

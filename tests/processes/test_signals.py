@@ -1,7 +1,12 @@
 """Signals: the first asks for a stop, a later one ends the process."""
 
+import fcntl
 import os
+import pty
 import signal
+import subprocess
+import sys
+import termios
 import time
 
 import pytest
@@ -29,6 +34,45 @@ def test_the_first_signal_is_a_reason_to_stop_and_a_later_one_ends_the_process(n
     assert signal.signal(number, before) is signal.default_int_handler
     told = capfd.readouterr().err.splitlines()
     assert told[0].startswith(f"{number.name}: saving") and told[1].startswith(f"{number.name} again: ending at once")
+
+
+STOPPED = """
+import os, signal, sys, time
+from transformer_jax.files import output
+from transformer_jax.files.progress import tell
+from transformer_jax.processes.signals import StopSignals
+
+output.use_in_this_command()
+with StopSignals() as signals:
+    tell("ready")
+    while not signals.asked:
+        time.sleep(0.01)
+    tell("saved")
+os.kill(os.getpid(), signal.SIGTERM)  # while it ends
+sys.exit(75)
+"""
+
+
+def test_a_command_whose_terminal_closes_stops_and_ends_as_it_promised():
+    master, terminal = pty.openpty()
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", STOPPED],
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    os.close(terminal)
+    seen = b""
+    while b"ready" not in seen:
+        seen += os.read(master, 1000)
+    os.close(master)
+    assert process.wait() == 75
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])

@@ -8,7 +8,7 @@ from typing import NoReturn
 from transformer_jax import schema
 from transformer_jax.config import DecodeConfig, ExperimentConfig
 from transformer_jax.errors import BadInput, closest
-from transformer_jax.files import paths, remote
+from transformer_jax.files import output, paths, remote
 from transformer_jax.shipped import PRESET
 
 WEIGHTS = "latest (the default) or best checkpoint, averaged, or an exported folder"
@@ -19,6 +19,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(f"{message} (see {self.prog} --help)")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """Ends after --help or --version."""
+        output.check_results()
+        super().exit(status, message)
 
     def unknown(self, word: str) -> BadInput:
         """The error about an argument that this command does not have, with the nearest flag or option."""

@@ -109,6 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
             return show_status(sweep, arguments.only, arguments.json)
         options = LaunchOptions(slurm=_slurm(arguments), **{name: getattr(arguments, name) for name in names})
         if not arguments.dry_run:
+            arguments.prints_results = False  # but messages; the results are in the folder
             jax.config.update("jax_platforms", "cpu")  # on a GPU this process would take the memory that the runs need
             return launch(sweep, _definition(arguments, sweep), options)
         from transformer_jax.sweeps.plan import plan

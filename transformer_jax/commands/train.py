@@ -27,6 +27,7 @@ from transformer_jax.files.remote import name_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(prints_results=False)
     configuration.add_arguments(parser)
     add_run(parser)
     about = "a run, or an exported or imported folder, whose weights, model and tokenizers a new run starts with"

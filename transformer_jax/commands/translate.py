@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.commands import model_choice, text_input
 from transformer_jax.commands.arguments import path
 from transformer_jax.errors import BadInput
+from transformer_jax.files.output import check_results
 from transformer_jax.files.progress import tell
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
             else:
                 print(*lines(translation, decode.n_best, arguments.scores), sep="\n")
         done += len(block.lines)
-        print(end="", flush=True)  # readers need not wait for the next block
+        check_results()
     if empty:
         tell(f"warning: {empty:,} of {done:,} translations are empty, although their lines are not")
 

@@ -7,11 +7,13 @@ import time
 from types import FrameType
 from typing import Any
 
-from transformer_jax.files.progress import tell
+from transformer_jax.files import output
 from transformer_jax.processes.distributed import processes
 
 # Supervisors often send two signals at once. Ctrl-C is not counted among these: people press it twice.
 SECONDS_UNTIL_THE_SECOND = 5.0
+# What a stopped command ignores until its exit. Ctrl-C still ends it, for example while it waits for a bucket.
+UNTIL_THE_EXIT = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
 class StopSignals:
@@ -23,7 +25,9 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.asked: str | None = None
-        self._is_sent, self._asked_at = False, 0.0
+        self.exit_status = 1  # where a signal ends the process at once
+        self._is_sent = self._has_stopped = False
+        self._asked_at = 0.0
         self._before: dict[int, Any] = {}
         self._channel = processes().channel
 
@@ -47,17 +51,23 @@ class StopSignals:
         if self._channel is not None and self._before:
             signal.set_wakeup_fd(-1)
             os.close(self._written)
-        for number, handler in self._before.items():
+        after = dict(self._before)
+        if after and output.is_command and (self.asked or self._has_stopped):
+            after |= dict.fromkeys(UNTIL_THE_EXIT, signal.SIG_IGN)  # its exit status says that it has saved
+        for number, handler in after.items():
             signal.signal(number, handler)
 
     def stop_at(self, step: int, why: str | None = None) -> str | None:
         """Why every process stops before this step, or None: a signal to one of them, or another reason `why`."""
         if self._channel is None:
-            return self.asked or why
-        if why is not None and not self._is_sent:
-            self._is_sent = True
-            self._channel.send("ask", why, False)
-        return self._channel.stops_at(step)
+            reason = self.asked or why
+        else:
+            if why is not None and not self._is_sent:
+                self._is_sent = True
+                self._channel.send("ask", why, False)
+            reason = self._channel.stops_at(step)
+        self._has_stopped = reason is not None
+        return reason
 
     def _listen(self) -> None:
         assert self._channel is not None
@@ -70,7 +80,7 @@ class StopSignals:
         name = signal.Signals(number).name
         if not self.asked:
             self.asked, self._asked_at = f"by {name}", time.monotonic()
-            tell(f"{name}: saving a checkpoint, then ending (a second signal ends at once)")
+            output.tell_in_handler(f"{name}: saving a checkpoint, then ending (a second signal ends at once)")
         elif number == signal.SIGINT or time.monotonic() > self._asked_at + SECONDS_UNTIL_THE_SECOND:
-            tell(f"{name} again: ending at once; the last checkpoint is kept")
-            os._exit(1)
+            output.tell_in_handler(f"{name} again: ending at once; the last checkpoint is kept")
+            os._exit(self.exit_status)

@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import math
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Hashable, Sequence
@@ -192,7 +191,7 @@ class Launcher:
 
     def _conclude(self) -> int:
         if self.signals.asked:
-            print(f"stopped {self.signals.asked}; the same command resumes the sweep", file=sys.stderr)
+            tell(f"stopped {self.signals.asked}; the same command resumes the sweep")
             return EXIT_UNFINISHED
         unfinished = self._named(*UNFINISHED)
         if self._is_detached():

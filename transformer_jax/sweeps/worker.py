@@ -30,6 +30,7 @@ from transformer_jax.errors import EXIT_UNFINISHED, BadInput, Diverged, Failed
 from transformer_jax.experiment import TestSet, evaluate_run, identity, split_of, train_runs_together
 from transformer_jax.extension import UserCodeError
 from transformer_jax.files.atomic import explained, write_json, write_record
+from transformer_jax.files.output import use_in_this_command
 from transformer_jax.files.progress import tell
 from transformer_jax.model.size import training_flops
 from transformer_jax.processes.compilation import CompileWatch
@@ -315,7 +316,7 @@ def training(run: SweepRun, config: ExperimentConfig, at_step: int | None = None
         "target_tokens": target_tokens,
         "longest_target": pairs.longest_target,
         "train_seconds": seconds,
-        # The median, because lines that include compilation or a restart say nothing about the speed.
+        # The median, because lines during which other programs are compiled are slower.
         "tokens_per_second": statistics.median(speeds),
         "training_flops": training_flops(config.model, *lengths).of(source_tokens, target_tokens),
         "valid": {name.removeprefix("valid_"): last[name] for name in names if name in last},
@@ -324,6 +325,7 @@ def training(run: SweepRun, config: ExperimentConfig, at_step: int | None = None
 
 def main() -> int:
     path, *run_ids = sys.argv[1:]
+    use_in_this_command()
     keep_freed_memory()  # must come before any thread is started
     with SweepFolder(path).in_original_directory() as sweep:
         definition = sweep.load()

@@ -24,7 +24,7 @@ from transformer_jax.config import DecodeConfig, ExperimentConfig, TrainConfig
 from transformer_jax.data.batching import EvaluationBatches, training_batches
 from transformer_jax.data.prefetch import Prefetcher
 from transformer_jax.data.prepared import Prepared
-from transformer_jax.errors import BadInput, ConfigError
+from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError
 from transformer_jax.files.progress import tell
 from transformer_jax.model.build import position_limit
 from transformer_jax.processes import watchdog
@@ -408,7 +408,10 @@ class Trainer:
             self.save()
             if end.final and not self.validate():
                 end = Ending(f"stopped {self.signals.asked}", final=False)
-        return [run.end(self.step, end) for run in self.runs]
+        endings = [run.end(self.step, end) for run in self.runs]
+        if not end.final:
+            self.signals.exit_status = EXIT_UNFINISHED  # from here on, while trackers and files are closed
+        return endings
 
 
 class Recorder:
