@@ -92,6 +92,7 @@ def test_whose_folder_was_taken_over_stops_where_locks_do_not_work(tmp_path, mon
     first, second = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
     with first.held():
         first.config.touch()
+        first.checkpoints.mkdir()
         first.refuse_other_training()
         with second.held():
             second.refuse_other_training()

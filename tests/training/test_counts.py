@@ -254,7 +254,6 @@ def test_a_resumed_run_takes_its_scores_from_its_lines(tmp_path):
     (recorder,) = run(tmp_path, [10] * 20, losses=losses, eval_every=1, keep_best=0, until_flat=0.01)
     notes = recorder.checkpoints.saved[-1][1]
     lines = [{"step": line["step"], **line} for line in recorder.metrics.lines]
-    recorder.folder.path.mkdir()
     recorder.folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
     resumed = resumed_from(recorder, recorder.config, notes, recorder.step)
     assert resumed.scores == recorder.scores and list(resumed.scores.values())[:3] == [-3.0, -2.0, -2.5]
