@@ -141,8 +141,8 @@ def shell(command):
 
 
 def test_a_pipe_without_a_reader_ends_a_command_silently():
-    done = shell("inspect --options | head -n 1")
-    assert (done.returncode, done.stdout.count("\n"), done.stderr) == (1, 1, "")
+    done = shell("inspect --options | true")
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 @pytest.mark.parametrize("command", ["inspect --options > /dev/full", "inspect --options >&-", "--help > /dev/full"])
