@@ -267,7 +267,6 @@ def test_a_resumed_run_takes_its_scores_from_its_lines(tmp_path):
 def test_a_run_whose_lines_are_lost_says_so_and_keeps_its_patience(tmp_path, capsys):
     losses = [[3.0], [2.0], *[[2.5]] * 4]
     (recorder,) = run(tmp_path, [10] * 6, losses=losses, eval_every=1, checkpoint_every=1, keep_best=0)
-    recorder.folder.path.mkdir()
     recorder.folder.metrics.write_text(json.dumps({"step": 2, "loss": 1.0}) + "\n")
     step, notes = recorder.checkpoints.saved[-1]
     resumed = resumed_from(recorder, recorder.config, notes, step)
