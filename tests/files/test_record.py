@@ -60,7 +60,7 @@ def test_what_is_no_record_is_refused_in_a_line(tmp_path, content, message):
 def test_a_file_too_large_is_not_read(tmp_path):
     with open(tmp_path / "record.json", "wb") as file:
         file.truncate(LARGEST_FILE + 1)  # of holes: it takes no room
-    with pytest.raises(BadInput, match="has 67,108,865 bytes"):
+    with pytest.raises(BadInput, match=f"has {LARGEST_FILE + 1:,} bytes"):
         read_record(tmp_path / "record.json")
 
 
@@ -68,3 +68,11 @@ def test_a_file_too_large_is_not_read(tmp_path):
 def test_a_record_names_only_files_beside_it(tmp_path, name):
     with pytest.raises(BadInput, match="is not the name of a file in this folder"):
         plain_name(name, tmp_path)
+
+
+def test_what_is_too_large_to_be_read_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("transformer_jax.files.atomic.LARGEST_FILE", 100)
+    write_record(tmp_path / "small", {"numbers": [1]})
+    with pytest.raises(BadInput, match=r"would have .* bytes; at most 100 can be read back"):
+        write_record(tmp_path / "large", {"numbers": [1] * 50})
+    assert [path.name for path in tmp_path.iterdir()] == ["small"]

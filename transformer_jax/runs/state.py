@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import socket
 import time
@@ -14,6 +13,7 @@ from typing import Any
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import explained, write_json
 from transformer_jax.files.record import read_record
+from transformer_jax.runs.metrics import newest_metrics
 
 STATE = "state.json"
 # Bytes at the end of metrics.jsonl in which the last line is looked for.
@@ -72,13 +72,8 @@ def is_held(lock: Path) -> bool:
 
 def last_line(metrics: Path) -> dict[str, Any]:
     """The last complete line of a metrics.jsonl; empty if there is none."""
-    with contextlib.suppress(OSError), open(metrics, "rb") as file:
-        file.seek(max(file.seek(0, os.SEEK_END) - END_BYTES, 0))
-        for text in reversed(file.read().split(b"\n")):
-            with contextlib.suppress(ValueError, RecursionError):
-                line = json.loads(text)
-                if isinstance(line, dict) and isinstance(line.get("step"), int):
-                    return line
+    with contextlib.suppress(OSError):
+        return next(newest_metrics(metrics, END_BYTES), {})
     return {}
 
 
