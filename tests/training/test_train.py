@@ -165,6 +165,20 @@ def test_a_kill_between_a_checkpoint_and_its_validation(place, straight):
     assert_same_run(workdir, straight)
 
 
+def test_lost_lines_and_lost_checkpoints_are_told(place, straight):
+    workdir = shutil.copytree(straight, place / "emptied")
+    (workdir / "metrics.jsonl").write_text("")
+    assert "metrics.jsonl ends at step 0, before the line of step 24" in train_here(workdir)
+    best = [SavedWeights(RunFolder(folder)).best_steps(1) for folder in (workdir, straight)]
+    assert best[0] == best[1]
+    shutil.rmtree(workdir / "checkpoints")
+    (workdir / "checkpoints").mkdir()  # where a disk is not mounted
+    shutil.copy(straight / "metrics.jsonl", workdir)
+    (error,) = errors(train_here(workdir, "train.checkpoint_every=60", "train.eval_every=60", status=2))
+    assert "its checkpoints are gone, and metrics.jsonl goes to step 24" in error
+    assert (workdir / "metrics.jsonl").read_text() == (straight / "metrics.jsonl").read_text()
+
+
 def test_another_length_is_refused_where_the_schedule_ends_with_the_run(place, straight):
     """A complete run of 24 updates, as if it had been trained so."""
     workdir = shutil.copytree(straight, place / "cosine")
