@@ -1,13 +1,15 @@
 """A real SLURM: sweeps (an array, a requeue, coming back), and the job script of docs/clusters.
 
 Skipped where none answers. One node on loopback is enough: packages slurm-wlm and munge, submitit, and SLURM_CONF.
-Preemption needs a partition "low" that jobs of a partition "high" preempt (PreemptMode=REQUEUE).
+Preemption needs partitions "low" (PreemptMode=REQUEUE) and "cancelled" (CANCEL), both with GraceTime=60, and a
+partition "high" whose jobs preempt those (PreemptType=preempt/partition_prio).
 """
 
 import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -32,7 +34,8 @@ def why_not() -> str:
 
 
 REASON = why_not()
-PREEMPTS = not REASON and {"low", "high"} <= set(answer("sinfo", "-h", "-o", "%R").split())
+PREEMPTS = not REASON and {"low", "cancelled", "high"} <= set(answer("sinfo", "-h", "-o", "%R").split())
+with_preemption = pytest.mark.skipif(not PREEMPTS, reason="no partitions low, cancelled and high")
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 of_sweeps = pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="submitit is not installed")
 ENVIRONMENT = training_runs.environment() | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -45,6 +48,23 @@ def until(condition, seconds=600):
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.3)
     return found
+
+
+def preempt():
+    """Submits a job that needs the whole node."""
+    answer("sbatch", "--parsable", "--partition=high", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
+
+
+def facts(job):
+    """What SLURM says of a job: its state, exit status and restarts."""
+    shown = answer("scontrol", "show", "job", job)
+    return {name: value for name, _, value in (word.partition("=") for word in shown.split())}
+
+
+def start_again(job):
+    """By itself a job that was requeued waits two minutes."""
+    if answer("squeue", "-h", "-r", "-o", "%t", "-j", job) == "PD":
+        answer("scontrol", "update", f"jobid={job}", "StartTime=now")
 
 
 # Sweeps.
@@ -106,6 +126,39 @@ def test_leaving_and_looking_in(place):
 
 
 @of_sweeps
+@with_preemption
+@pytest.mark.parametrize("partition", ["low", "cancelled"])
+@pytest.mark.parametrize("moment", ["start", "training"])
+def test_a_preempted_job_of_a_sweep_is_queued_again_and_finishes(place, partition, moment):
+    workdir = f"--workdir={partition}-{moment}"
+    launch(place, workdir, "--detach", "--only=base", f"--partition={partition}").communicate()
+    run = place / workdir.partition("=")[2] / "runs/base/seed-0"
+    (job,) = json.loads((run.parents[2] / "slurm/jobs.json").read_text())
+    until(lambda: answer("squeue", "-h", "-o", "%t", "-j", job) == "R")
+    if moment == "training":
+        until(lambda: (run / "metrics.jsonl").is_file() and (run / "metrics.jsonl").read_text())
+    preempt()
+    until(lambda: facts(job).get("Restarts") == "1")
+    until(lambda: start_again(job) or facts(job)["JobState"] not in ("PENDING", "RUNNING", "COMPLETING", "REQUEUED"))
+    assert (facts(job)["JobState"], facts(job)["ExitCode"]) == ("COMPLETED", "0:0")
+    assert json.loads((run / "result.json").read_text())["steps"] == 2500
+    assert ("resuming from the checkpoint of step" in (run / "log.txt").read_text()) == (moment == "training")
+
+
+@of_sweeps
+def test_a_worker_that_is_killed_is_a_failed_job(place):
+    launch(place, "--workdir=killed", "--detach", "--only=base").communicate()
+    run = place / "killed/runs/base/seed-0"
+    (job,) = json.loads((place / "killed/slurm/jobs.json").read_text())
+    attempt = until(lambda: (file := run / "attempt.json").is_file() and json.loads(file.read_text()))
+    os.kill(attempt["pid"], signal.SIGKILL)
+    until(lambda: facts(job)["JobState"] not in ("RUNNING", "COMPLETING"))
+    assert (facts(job)["JobState"], facts(job)["ExitCode"]) == ("FAILED", "137:0")
+    attempt = json.loads((run / "attempt.json").read_text())
+    assert attempt["state"] == "failed" and "killed by SIGKILL" in attempt["error"]
+
+
+@of_sweeps
 def test_what_sbatch_rejects_is_reported(place):
     _, err = launch(place, "--partition=nowhere", "--seeds=2").communicate()
     assert "failed: sbatch did not accept the jobs: " in err and "invalid partition" in err.lower()
@@ -140,8 +193,7 @@ class Submitted:
         """Until the log says it so often."""
 
         def has_said_it():
-            if answer("squeue", "-h", "-o", "%t", "-j", self.number) == "PD":  # queued again it would wait two minutes
-                answer("scontrol", "update", f"jobid={self.number}", "StartTime=now")
+            start_again(self.number)
             return self.output().count(text) >= times
 
         until(has_said_it)
@@ -160,28 +212,47 @@ def submit(tmp_path):
         subprocess.run(["scancel", job.number], capture_output=True)
 
 
-def assert_went_on(job, tmp_path):
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("undisturbed") / "run"
+    train(workdir, 2, *OPTIONS)
+    return workdir
+
+
+def assert_went_on(job, undisturbed, resumes=True):
     """It is the run of two processes that nobody disturbed, to the bit."""
     job.wait_for("finished at step 300")
     assert "2 processes, 2 devices:" in job.output()
-    assert "resuming from the checkpoint of step" in job.output()
-    train(tmp_path / "undisturbed", 2, *OPTIONS)
-    training_runs.assert_same_run(job.workdir, tmp_path / "undisturbed")
+    assert ("resuming from the checkpoint of step" in job.output()) == resumes
+    until(lambda: facts(job.number)["JobState"] not in ("RUNNING", "COMPLETING"))
+    assert [facts(job.number)[name] for name in ("JobState", "ExitCode", "Restarts")] == ["COMPLETED", "0:0", "1"]
+    training_runs.assert_same_run(job.workdir, undisturbed)
 
 
-def test_two_tasks_save_when_the_time_is_up_and_go_on(submit, tmp_path):
+def test_two_tasks_save_when_the_time_is_up_and_go_on(submit, undisturbed):
     job = submit()
     job.wait_for("step     150")
     subprocess.run(["scancel", "--batch", "--signal=USR1", job.number], check=True)  # as SLURM does
     job.wait_for("stopped by SIGTERM at step")
     job.wait_for("queueing again")
-    assert_went_on(job, tmp_path)
+    assert_went_on(job, undisturbed)
 
 
-@pytest.mark.skipif(not PREEMPTS, reason="no partitions low and high")
-def test_a_preempted_job_goes_on(submit, tmp_path):
-    job = submit("--partition=low")
-    job.wait_for("step     150")
-    answer("sbatch", "--parsable", "--partition=high", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
-    job.wait_for("processes, 2 devices:", times=2)
-    assert_went_on(job, tmp_path)
+MOMENTS = {
+    "start": "",
+    "training": "step     150",
+    "validation": "step     100 ",  # the line before it
+    "saving": "valid_loss",  # and that before the checkpoint
+}
+
+
+@with_preemption
+@pytest.mark.parametrize("partition", ["low", "cancelled"])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_preempted_job_goes_on(submit, undisturbed, partition, moment):
+    job = submit(f"--partition={partition}")
+    until(lambda: facts(job.number).get("JobState") == "RUNNING")
+    job.wait_for(MOMENTS[moment])
+    preempt()
+    job.wait_for("finished at step 300")
+    assert_went_on(job, undisturbed, resumes=moment != "start")

@@ -22,7 +22,8 @@ from transformer_jax.commands import configuration
 from transformer_jax.commands.arguments import WEIGHTS, add_accept_changed_code, add_run, at_least, path
 from transformer_jax.config import ExperimentConfig, ModelConfig
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput
-from transformer_jax.files.progress import tell
+from transformer_jax.files import paths
+from transformer_jax.files.progress import logged, tell
 from transformer_jax.files.remote import name_of
 
 
@@ -60,7 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
     from transformer_jax.processes.distributed import joined, processes
 
     flags = (arguments.coordinator, arguments.processes, arguments.process_id)
-    with joined(*flags, experiment.mesh, lambda: what_must_agree(arguments, experiment)):
+    with (
+        joined(*flags, experiment.mesh, lambda: what_must_agree(arguments, experiment)),
+        logged(*_log(arguments.workdir, processes().number)),
+    ):
         if arguments.init_from is not None:
             experiment, params = initialised(arguments)
         debugging = None
@@ -89,6 +93,12 @@ def what_must_agree(arguments: argparse.Namespace, experiment: ExperimentConfig)
     names = ("init_weights", "accept_changed_code", "must_resume", "profile", "debug_nans")
     flags = {f"--{name.replace('_', '-')}": getattr(arguments, name) for name in names}
     return {**facts_of(experiment), **flags, "--init-from": arguments.init_from is not None}
+
+
+def _log(workdir: str, number: int) -> tuple[Path, Path]:
+    """The log of a process, and the file that must be there before it is written."""
+    folder = Path(paths.expanded(workdir))
+    return folder / "logs" / f"process-{number}.txt", folder / "versions.json"
 
 
 def span(text: str) -> tuple[int, int]:

@@ -16,8 +16,6 @@ from transformer_jax.files.record import read_record
 from transformer_jax.runs.metrics import newest_metrics
 
 STATE = "state.json"
-# Bytes at the end of metrics.jsonl in which the last line is looked for.
-END_BYTES = 1 << 16
 
 
 def record_state(run: Path, state: str, why: str = "") -> None:
@@ -33,24 +31,24 @@ def status_of_run(run: Path) -> dict[str, Any]:
     gone), failed (its process ended with an error), diverged.
     """
     record, versions = _record(run / STATE), _record(run / "versions.json")
-    line, files = last_line(run / "metrics.jsonl"), [run / STATE, run / "metrics.jsonl"]
+    metrics, lock = run / "metrics.jsonl", run / ".lock"
+    line: dict[str, Any] = next(newest_metrics(metrics), {})
+    latest = max(map(_time_of_change, (run / STATE, metrics, lock)))
     step, steps = line.get("step", 0), versions.get("last_step")
-    state, lock = (
-        record.get("state", "waiting" if not step else "finished" if step == steps else "stopped"),
-        run / ".lock",
-    )
-    is_of_this_machine = record.get("host") == socket.gethostname()
-    if is_held(lock) or (state == "running" and lock.exists() and not is_of_this_machine):
+    state = record.get("state", "waiting" if not step else "finished" if step == steps else "stopped")
+    holder = ""  # process 7 on HOST
+    with contextlib.suppress(OSError):
+        holder = lock.read_text().partition("\n")[0]
+    if is_held(lock) or (holder and not holder.endswith(f" on {socket.gethostname()}")):
         state = "running"  # the locks of another machine may not be visible
-    elif state == "running":
-        state = "interrupted" if lock.exists() else "failed"
-    times = [path.stat().st_mtime for path in files if path.exists()]
+    elif holder or state == "running":
+        state = "interrupted" if holder else "failed"
     return {
         "run": str(run),
         "state": state,
         "step": step,
         "steps": steps,
-        "seconds_since_step": round(time.time() - max(times), 1) if times else None,
+        "seconds_since_step": round(time.time() - latest, 1) if latest else None,
         "time": line.get("time"),
         **{name: line[name] for name in ("loss", "valid_loss") if name in line},
         "host": record.get("host", ""),
@@ -70,14 +68,13 @@ def is_held(lock: Path) -> bool:
     return False
 
 
-def last_line(metrics: Path) -> dict[str, Any]:
-    """The last complete line of a metrics.jsonl; empty if there is none."""
-    with contextlib.suppress(OSError):
-        return next(newest_metrics(metrics, END_BYTES), {})
-    return {}
-
-
 def _record(path: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError, BadInput):
         return read_record(path)
     return {}
+
+
+def _time_of_change(path: Path) -> float:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
