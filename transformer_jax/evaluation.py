@@ -140,7 +140,7 @@ def bleu_evaluator(config: ExperimentConfig, prepared: Prepared) -> Callable[[An
     translator = Translator(config, prepared.tokenizer, prepared.target_tokenizer, make_mesh(config.mesh))
 
     def evaluate(params: Any) -> Mapping[str, float]:
-        translations = translator.translate(params, sources, config.decode, references=references)
+        translations = translator.translate(params, sources, config.decode, references=references, whole=True)
         hypotheses = [translation.text for translation in translations]
         measured = {"bleu": _measure(bleu, hypotheses, references), "exact_match": exact_share(hypotheses, references)}
         measured |= custom_scores(metrics, sources, hypotheses, references)

@@ -44,7 +44,7 @@ from transformer_jax.training.steps import last_step, refuse_incompatible
 from transformer_jax.training.train import Ending, refuse_unmeasured, train
 from transformer_jax.translation.load import Run
 from transformer_jax.update.loss import check_loss
-from transformer_jax.update.optimizer import make_optimizer, make_schedule
+from transformer_jax.update.optimizer import make_schedule, optimizer_of
 from transformer_jax.update.step import new_state
 from transformer_jax.version import __version__
 
@@ -150,7 +150,7 @@ def _train(
 def try_out(config: ExperimentConfig) -> None:
     """Checks what the schema cannot, before data is prepared: names of optax, measured metrics, custom code."""
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
-    optimizer = make_optimizer(config.optimizer, schedule)
+    optimizer = optimizer_of(config.optimizer, schedule)
     check_loss(config.train)
     refuse_unmeasured(config.train, config.decode)
     load_metrics(config.decode.metrics)
@@ -271,7 +271,7 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
     evaluation_records.refuse_too_many(test_set.name, len(test_set.sources))
     metrics, _ = load_metrics(decode.metrics), load_bleu(decode.bleu_tokenize)  # first, because they may be refused
     known_by = identity(model, decode, test_set)
-    translations = model.translations(test_set.sources, decode=decode, references=test_set.references)
+    translations = model.translations(test_set.sources, decode=decode, references=test_set.references, whole=True)
     hypotheses = [translation.line for translation in translations]
     measured = measures(hypotheses, test_set.references, decode.bleu_tokenize)
     measured |= custom_scores(metrics, test_set.sources, hypotheses, test_set.references)

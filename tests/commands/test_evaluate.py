@@ -121,7 +121,7 @@ def test_another_search_has_separate_files_and_a_comparison_prints_and_checks_th
     assert (folder / "translations" / "test.averaged.json").read_bytes() == usual
     assert json.loads(path.read_text())["decode"]["beam"] == 1
     sources, references = ((folder / f"test.{side}").read_text().splitlines() for side in ("source", "target"))
-    expected = model.translations(sources, references=references, eos="oracle_length", beam=1)
+    expected = model.translations(sources, references=references, whole=True, eos="oracle_length", beam=1)
     assert path.with_suffix(".txt").read_text().split("\n")[:-1] == [translation.line for translation in expected]
     evaluate(folder, f"--against={path}")
     assert "averaged weights, of step 7; with another search: beam = 1, not 4" in capsys.readouterr().out

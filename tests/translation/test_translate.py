@@ -150,14 +150,17 @@ def test_any_text_can_be_translated_and_a_long_one_is_cut_and_says_so(run):
     assert short.source.full_length == len(short.source.tokens)
 
 
-def test_a_test_set_is_not_cut_to_the_length_of_training_pairs(run):
+def test_a_test_set_is_not_cut_to_the_length_of_training_pairs_and_references_change_nothing(run):
     longest = run.config.data.max_length
-    text = "the dog " * longest
-    (whole,) = run.translations([text], references=["?"], beam=1, extra_length=0, max_length=2)
+    text, options = "the dog " * longest, {"beam": 1, "extra_length": 0, "max_length": 2}
+    (whole,) = run.translations([text], whole=True, **options)
     assert len(whole.source.tokens) == whole.source.full_length > longest
-    options = {"beam": 1, "extra_length": 0, "max_length": 2, "max_source_length": 9}
-    (cut,) = run.translations([text], references=["?"], **options)
-    assert len(cut.source.tokens) == 9
+    lengths = [
+        len(run.translations([text], references=references, **options, **changes)[0].source.tokens)
+        for references in (None, ["?"])
+        for changes in ({}, {"max_source_length": 9})
+    ]
+    assert lengths == [longest, 9, longest, 9]
 
 
 def test_learned_positions_cut_what_they_cannot_tell_apart(tmp_path):

@@ -57,7 +57,7 @@ def draw(arguments: argparse.Namespace) -> str:
     prepared = Prepared.open(folder.data(run.config))
     split = next((split for split in ("test", "valid") if split in prepared.splits), None)
     sources, references = prepared.texts(split) if split else ([], [])
-    translations = run.translations(sources[:SAMPLES], references=references[:SAMPLES])
+    translations = run.translations(sources[:SAMPLES], references=references[:SAMPLES], whole=True)
     about = [run.config.model.in_words, *folder.notes()]
     about += [f"the translations are of the first sentences of {split}"] if split else []
     page = pages.run_page(

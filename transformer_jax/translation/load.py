@@ -82,18 +82,20 @@ class Run:
         first_id: int = 0,
         decode: DecodeConfig | None = None,
         references: Sequence[str] | None = None,
+        whole: bool = False,
         **changes: Any,
     ) -> list[Translation]:
         """Translations with tokens and scores. Samples depend on a text's number, counted from `first_id`.
 
-        `references` are needed if decode.eos is not normal, for their lengths.
+        `references` are needed if decode.eos is not normal, for their lengths. A text is shortened to
+        decode.max_source_length tokens, by default data.max_length or, if `whole`, not at all.
         """
         if isinstance(texts, str):
             raise TypeError("texts is one string: give a list of them")
         if decode is not None and changes:
             raise TypeError(f"decode and {', '.join(changes)}: give one or the other")
         decode = decode or self.decode_config(**changes)
-        return self._translator.translate(self.params, list(texts), decode, first_id, references)
+        return self._translator.translate(self.params, list(texts), decode, first_id, references, whole)
 
     def decode_config(self, **changes: Any) -> DecodeConfig:
         """config.decode with changes, checked like any config."""

@@ -118,15 +118,16 @@ class Translator:
         decode: DecodeConfig,
         first_id: int = 0,
         references: Sequence[str] | None = None,
+        whole: bool = False,
     ) -> list[Translation]:
         """The translation of every text, in order. Samples depend on a text's number, counted from `first_id`.
 
-        With references the texts are a test set, none of which is shortened to the length of training pairs; a
-        `decode.eos` other than normal uses the references' numbers of tokens.
+        Texts are shortened to the length of training pairs (data.max_length) unless `whole`, as test sets are.
+        A `decode.eos` other than normal uses the references' numbers of tokens.
         """
         if decode.eos != "normal" and references is None:
             raise BadInput(f"decode.eos = {decode.eos} needs references, which only evaluation has; normal needs none")
-        longest = decode.max_source_length or (None if references is not None else self._config.data.max_length)
+        longest = decode.max_source_length or (None if whole else self._config.data.max_length)
         sources = self._sources(texts, min(filter(None, (longest, position_limit(self._config.model))), default=None))
         encoded = [] if decode.eos == "normal" else self._target_tokenizer.encode_batch(references or [])
         lengths = [len(tokens) + 1 for tokens in encoded]  # with <eos>
