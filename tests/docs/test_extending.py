@@ -14,7 +14,7 @@ from transformer_jax.errors import BadInput
 from transformer_jax.evaluation import custom_scores, load_metrics
 from transformer_jax.extension import UserCodeError
 from transformer_jax.update.loss import check_loss
-from transformer_jax.update.optimizer import make_optimizer, make_schedule
+from transformer_jax.update.optimizer import make_schedule, optimizer_of
 from transformer_jax.update.step import batch_sums
 
 HEAD = "import jax, jax.numpy as jnp, optax\nfrom transformer_jax import label_smoothed_cross_entropy\n"
@@ -67,7 +67,7 @@ def use_schedule(address):
 
 
 def use_optimizer(address):
-    make_optimizer(OptimizerConfig(name=address), lambda count: 0.1)
+    optimizer_of(OptimizerConfig(name=address), lambda count: 0.1)
 
 
 def use_metric(address):
@@ -109,12 +109,12 @@ def test_a_schedule_gets_what_it_asks_for(mine):
 def test_a_custom_optimizer_gets_optimizer_kwargs(mine):
     address = mine("def mine(learning_rate, speed=1.0): return optax.sgd(lambda n: speed * learning_rate(n))")
     settings = OptimizerConfig(name=address, kwargs={"speed": 2})
-    optimizer = make_optimizer(settings, lambda count: 0.1)
+    optimizer = optimizer_of(settings, lambda count: 0.1)
     params = {"kernel": np.ones((2, 2), np.float32)}
     changes, _ = optimizer.update(params, optimizer.init(params))
     np.testing.assert_allclose(optax.apply_updates(params, changes)["kernel"], 0.8, rtol=1e-6)
     with pytest.raises(BadInput, match="sped"):
-        make_optimizer(dataclasses.replace(settings, kwargs={"sped": 2}), lambda count: 0.1)
+        optimizer_of(dataclasses.replace(settings, kwargs={"sped": 2}), lambda count: 0.1)
 
 
 def test_a_metric_may_ask_for_the_sources_and_is_known_by_its_file(mine):

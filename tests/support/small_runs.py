@@ -9,8 +9,8 @@ import numpy as np
 from transformer_jax.config import ExperimentConfig, from_config_dict
 from transformer_jax.data.batching import Batch
 from transformer_jax.update import sharding
-from transformer_jax.update.optimizer import make_optimizer, make_schedule, mup_rate_factors
-from transformer_jax.update.step import TrainState, make_train_step, new_state
+from transformer_jax.update.optimizer import make_schedule, mup_rate_factors, optimizer_of
+from transformer_jax.update.step import TrainState, jitted_step, new_state
 
 MODEL = {
     "vocab_size": 24,
@@ -71,9 +71,9 @@ class Trainer:
     def __post_init__(self):
         self.mesh = sharding.make_mesh(self.config.mesh, jax.devices()[: self.devices])
         schedule = make_schedule(self.config.optimizer, self.config.model.base_d_model, self.config.train.steps)
-        self.optimizer = make_optimizer(self.config.optimizer, schedule, mup_rate_factors(self.config.model))
+        self.optimizer = optimizer_of(self.config.optimizer, schedule, mup_rate_factors(self.config.model))
         self.plan = TrainState.abstract(self.config, self.optimizer, self.mesh)
-        step = make_train_step(self.config, self.optimizer, self.mesh, self.plan)
+        step = jitted_step(self.config, self.optimizer, self.mesh, self.plan)
         self.step = functools.partial(step, np.uint32(self.config.seed))
 
     def new(self):

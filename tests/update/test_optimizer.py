@@ -22,9 +22,9 @@ from transformer_jax.runs.checkpoint import digests
 from transformer_jax.update.optimizer import (
     HIDDEN,
     inverse_sqrt_schedule,
-    make_optimizer,
     make_schedule,
     mup_rate_factors,
+    optimizer_of,
 )
 from transformer_jax.update.sharding import path_name
 
@@ -61,7 +61,7 @@ def trained(optimizer, updates=3, gradients=GRADIENTS):
 
 
 def updated(settings, rate=0.1, updates=3, rate_factors=None):
-    return trained(make_optimizer(settings, lambda count: rate / (count + 1), rate_factors), updates)
+    return trained(optimizer_of(settings, lambda count: rate / (count + 1), rate_factors), updates)
 
 
 def by_path(params, convert=np.asarray):
@@ -82,7 +82,7 @@ def test_an_optimizer_is_optaxs_with_the_papers_numbers_for_adams_family_alone(n
         given["weight_decay"] = 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # noisy_sgd
-        ours = make_optimizer(config(name=name), lambda count: 0.1 / (count + 1))
+        ours = optimizer_of(config(name=name), lambda count: 0.1 / (count + 1))
         assert program(ours) == program(make(**given))
     digests(jax.tree.leaves(ours.init(PARAMS)))  # a checkpoint can hold the state
 
@@ -104,7 +104,7 @@ def test_only_matrices_decay_and_only_if_asked(name):
     still = jax.tree.map(jnp.zeros_like, GRADIENTS)
     matrices, in_kwargs = (KERNEL, TABLE), {"kwargs": {"weight_decay": 0.5}}
     for settings, moves in (({}, ()), ({"weight_decay": 0.5}, matrices), (in_kwargs, BEFORE)):
-        after = trained(make_optimizer(config(name=name, **settings), lambda count: 0.1), 1, still)
+        after = trained(optimizer_of(config(name=name, **settings), lambda count: 0.1), 1, still)
         assert {path for path, array in after.items() if np.any(array != BEFORE[path])} == set(moves)
 
 
@@ -139,8 +139,22 @@ def test_gradients_longer_than_clip_norm_are_shortened():
 )
 def test_what_optax_does_not_have_is_an_error(changes, told):
     with pytest.raises(BadInput) as problem:
-        make_optimizer(config(**changes), lambda count: 0.1)
+        optimizer_of(config(**changes), lambda count: 0.1)
     assert told in str(problem.value)
+
+
+def test_an_optimizer_is_tried_on_a_matrix_and_a_vector(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(
+        "import jax, optax\n"
+        "def cube(learning_rate):\n"
+        "    def update(updates, params=None):\n"
+        "        return jax.tree.map(lambda leaf: -learning_rate(0) * leaf @ leaf.T @ leaf, updates)\n"
+        "    return optax.stateless(update)\n"
+    )
+    with pytest.raises(BadInput, match="cannot be used here"):
+        optimizer_of(config(name=f"{path}:cube"), lambda count: 0.1)
+    optimizer_of(config(groups=(("kernel$", {"name": f"{path}:cube"}),)), lambda count: 0.1)
 
 
 # Learning rates.
@@ -231,7 +245,7 @@ def test_each_group_is_as_if_it_were_trained_alone():
 def test_a_group_without_parameters_is_an_error(patterns):
     groups = tuple((pattern, {"beta2": 0.5}) for pattern in patterns)
     with pytest.raises(BadInput, match=f"optimizer.groups: '{patterns[-1]}'"):
-        make_optimizer(config(groups=groups), lambda count: 0.1).init(PARAMS)
+        optimizer_of(config(groups=groups), lambda count: 0.1).init(PARAMS)
 
 
 def orthogonalized(gradient):
@@ -287,7 +301,7 @@ def test_at_the_base_widths_it_is_the_standard_parametrisation():
 def test_each_parameters_first_update_and_initial_size_follow_table_8():
     """Adam's first update is the learning rate, times the factor; Xavier's variance is 2 / (fan_in + fan_out)."""
     wider = experiment(**WIDER, model__positions="relative", model__tie_embeddings="none")
-    optimizer = make_optimizer(wider.optimizer, lambda count: 0.1, mup_rate_factors(wider.model))
+    optimizer = optimizer_of(wider.optimizer, lambda count: 0.1, mup_rate_factors(wider.model))
 
     @jax.jit
     def initial_and_update():

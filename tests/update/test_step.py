@@ -11,10 +11,19 @@ import pytest
 
 from tests.support.small_runs import Trainer, batch_of, batches, experiment, params_of, sentences, trainer
 from transformer_jax.data.batching import Batch
+from transformer_jax.errors import BadInput
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.update.loss import Objective
 from transformer_jax.update.optimizer import make_schedule
-from transformer_jax.update.step import as_batch, batch_sums, make_eval_step, resolve, train_step
+from transformer_jax.update.step import (
+    TrainState,
+    as_batch,
+    batch_sums,
+    make_eval_step,
+    make_train_step,
+    resolve,
+    train_step,
+)
 
 # Adam divides by the root of the second moment, so a gradient that is nearly nothing moves its parameter by a good
 # share of the rate whichever way it is rounded: SGD shows the gradients.
@@ -112,6 +121,57 @@ def test_empty_rows_change_nothing():
     sums = jax.jit(lambda params, batch: batch_sums(run.config, params, batch, jax.random.key(0)))
     params = run.new().params
     np.testing.assert_allclose(sums(params, filled), sums(params, batch), rtol=1e-6)
+
+
+MUP = {"model__mup_base_d_model": 8, "model__mup_base_d_ff": 16, "optimizer__clip_norm": 0.5}
+
+
+@pytest.mark.parametrize("optimizer", [{}, {"optimizer__warmup_share": 0.4, "optimizer__warmup_steps": 0}], ids=str)
+def test_a_step_in_ones_own_loop_is_that_of_a_run_with_all_that_belongs_to_the_optimizer(optimizer):
+    run, config = trainer(**MUP), experiment(**MUP, **optimizer)
+    step, state = make_train_step(config), TrainState.create(config)
+    for batch in batches(2):
+        state, _ = step(config.seed, state, batch)
+    for name, array in params_of(run.train(batches(2))).items():
+        np.testing.assert_array_equal(params_of(state)[name], array)
+
+
+def with_leaf(params, leaf):
+    inner = {**params["source_embedding"], "table": leaf}
+    return {**params, "source_embedding": inner}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda params: jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params),
+         r"decoder/layers_0/\S+ is bfloat16\[16, 16\]: must be float32\[16, 16\]; \d+ more differ"),
+        (lambda params: with_leaf(params, jnp.ones((24, 8))), r"embedding/table is float32\[24, 8\]: must be .*16\]$"),
+        (lambda params: {name: params[name] for name in ("encoder", "source_embedding")}, "decoder/.* is missing"),
+        (lambda params: {**params, "more": {"bias": jnp.ones(2)}}, r"more/bias is float32\[2\]: must be left out$"),
+    ],
+    ids=["type", "shape", "missing", "more"],
+)  # fmt: skip
+def test_given_parameters_must_be_those_of_the_model(change, message):
+    params = trainer().new().params
+    with pytest.raises(BadInput, match=f"^params: .*{message}"):
+        TrainState.create(experiment(), params=change(params))
+
+
+def test_wrong_arguments_of_a_step_are_told_with_the_right_ones():
+    config = experiment(train__accumulate=3)
+    with pytest.raises(BadInput, match=r"batch has 16 rows: must be a multiple of 24, for 8 parts .*accumulate = 3"):
+        make_train_step(config)(0, None, batches(1)[0])
+    for call in (make_train_step, TrainState.create, TrainState.abstract):
+        with pytest.raises(TypeError, match=r"config is a ModelConfig: must be an ExperimentConfig; from_config_dict"):
+            call(config.model)
+    for mesh, right in (
+        (jax.make_mesh((8,), ("data",)), r"jax.make_mesh\(\(8, 1, 1\), .*AxisType.Auto,\) \* 3\)"),
+        (jax.make_mesh((4, 2), ("data", "tensor")), r"jax.make_mesh\(\(4, 1, 2\), "),
+        (jax.make_mesh((2, 4), ("x", "y")), r"jax.make_mesh\(\(8, 1, 1\), "),
+    ):
+        with pytest.raises(BadInput, match=f"^mesh has the axes .*: must be {right}"):
+            make_train_step(experiment(), mesh=mesh)
 
 
 def poisoned(state):

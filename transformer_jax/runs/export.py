@@ -28,7 +28,7 @@ from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint, diff
 from transformer_jax.runs.code import CodeSnapshots
 from transformer_jax.runs.folder import ORIGIN, WEIGHTS, RunFolder
 from transformer_jax.runs.metrics import Criterion, metrics_lines
-from transformer_jax.update.optimizer import make_optimizer
+from transformer_jax.update.optimizer import optimizer_of
 from transformer_jax.update.sharding import make_mesh
 from transformer_jax.update.step import TrainState
 
@@ -211,4 +211,4 @@ def flat(params: Any) -> dict[str, Any]:
 def _abstract(config: ExperimentConfig) -> TrainState:
     """The abstract state of a config on the first device. The learning rate does not matter for shapes."""
     mesh = make_mesh(MeshConfig(data=1), jax.local_devices()[:1])
-    return TrainState.abstract(config, make_optimizer(config.optimizer, lambda count: 0.0 * count), mesh)
+    return TrainState.abstract(config, optimizer_of(config.optimizer, lambda count: 0.0 * count), mesh)

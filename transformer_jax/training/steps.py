@@ -32,14 +32,14 @@ from transformer_jax.runs.metrics import count_text
 from transformer_jax.schema import with_values
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums
-from transformer_jax.update.optimizer import make_optimizer, mup_rate_factors
+from transformer_jax.update.optimizer import mup_rate_factors, optimizer_of
 from transformer_jax.update.step import (
     IntervalSums,
     StepMetrics,
     TrainState,
     batch_sums,
+    jitted_step,
     make_eval_step,
-    make_train_step,
     new_state,
     resolve,
     train_step,
@@ -178,7 +178,7 @@ class CompiledSteps:
     ):
         self.configs, self.schedules, self.mesh = configs, schedules, mesh
         config, self.is_vmapped = configs[0], len(configs) > 1
-        self.optimizer = make_optimizer(config.optimizer, schedules[0], mup_rate_factors(config.model))
+        self.optimizer = optimizer_of(config.optimizer, schedules[0], mup_rate_factors(config.model))
         self.abstract_state = abstract = TrainState.abstract(config, self.optimizer, mesh)
         of_one = jax.tree.map(lambda leaf: leaf.sharding, abstract)
         if self.is_vmapped:
@@ -187,7 +187,7 @@ class CompiledSteps:
         else:
             of_all = of_one
             self.new_state = functools.partial(TrainState.create, config, self.optimizer, mesh, params, abstract)
-            train_step = Program(make_train_step(config, self.optimizer, mesh, abstract), np.uint32(config.seed))
+            train_step = Program(jitted_step(config, self.optimizer, mesh, abstract), np.uint32(config.seed))
             evaluate = Program(make_eval_step(config, mesh))
         self._programs = train_step, evaluate
         self.train_step: Callable[[Any, Any], tuple[TrainState, StepMetrics]] = train_step  # debugging.py wraps it
@@ -274,11 +274,11 @@ def _vmapped(
 
     def new(numbers: Numbers) -> TrainState:
         one = with_values(config, numbers)
-        return new_state(one, make_optimizer(one.optimizer, schedules[0]))
+        return new_state(one, optimizer_of(one.optimizer, schedules[0]))
 
     def step(numbers: Numbers, rate: jax.Array, state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
         one = with_values(trained, numbers)
-        return train_step(one, make_optimizer(one.optimizer, lambda count: rate, factors), state, batch, mesh)
+        return train_step(one, optimizer_of(one.optimizer, lambda count: rate, factors), state, batch, mesh)
 
     def step_each(numbers: Numbers, states: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
         # Each run has its own schedule, of any form, at its own number of updates.

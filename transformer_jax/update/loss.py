@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from transformer_jax.config import TrainConfig
 from transformer_jax.extension import CustomFunction, load_function
-from transformer_jax.model.layers import precision_of
+from transformer_jax.model.meshes import entries_of, precision_of
 
 # The smoothing spreads over all K classes (the textbook) or over the K - 1 wrong ones.
 Spread = Literal["all", "others"]
@@ -160,7 +160,7 @@ def _token_sums(
     """The sums, with -log p_k = log Z - logit_k. `logit_sums` are those over the classes, if they are known."""
     target_weight, uniform_weight, z_weight = terms
     greatest, normalizer = _normalizer(logits, targets)
-    target_logit = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    target_logit = entries_of(logits, targets)
     nll = normalizer - target_logit
     losses = target_weight * nll
     # Without smoothing not added, as 0: where a class is ruled out (a logit of -inf) that would be NaN.

@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from transformer_jax.config import ADAM_FAMILY, ENDING_WITH_THE_RUN, OptimizerConfig
+from transformer_jax.config import ADAM_FAMILY, ENDING_WITH_THE_RUN, ExperimentConfig, OptimizerConfig
 from transformer_jax.errors import BadInput, did_you_mean
 from transformer_jax.extension import CustomFunction, file_of, load_function, load_object, running
-from transformer_jax.model.shapes import check_positive
+from transformer_jax.model.checks import check_positive
 from transformer_jax.model.transformer import abstract_params
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.schema import is_address, is_meant_as_address, with_values
@@ -106,7 +106,23 @@ def _custom_schedule(config: OptimizerConfig, peak: float, d_model: int, steps: 
     return schedule
 
 
-def make_optimizer(
+def make_optimizer(config: ExperimentConfig) -> optax.GradientTransformation:
+    """The optimizer of a config, with its clipping, groups, schedule over train.steps, and muP's learning rates."""
+    check_experiment(config)
+    settings, steps = config.optimizer, config.train.steps
+    if settings.warmup_share is not None:
+        settings = with_values(settings, {"warmup_steps": max(1, round(settings.warmup_share * steps))})
+    schedule = make_schedule(settings, config.model.base_d_model, steps)
+    return optimizer_of(settings, schedule, mup_rate_factors(config.model))
+
+
+def check_experiment(config: Any) -> None:
+    if not isinstance(config, ExperimentConfig):
+        hint = "from_config_dict({'model': {'vocab_size': 100, ...}}) in transformer_jax.config makes one"
+        raise TypeError(f"config is a {type(config).__name__}: must be an ExperimentConfig; {hint}")
+
+
+def optimizer_of(
     config: OptimizerConfig, schedule: optax.Schedule, rate_factors: Mapping[str, float] | None = None
 ) -> optax.GradientTransformation:
     """Clipping, then the config's optimizer with the schedule's learning rate.
@@ -190,7 +206,8 @@ def _make(
 ) -> optax.GradientTransformation:
     """Calls the function that makes an optimizer, and tries the result on a parameter."""
     options = {"learning_rate": schedule, **adam, **_weight_decay(config, make)}
-    params = jax.ShapeDtypeStruct((2, 2), "float32")
+    matrix, vector = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((2, 3), (3,)))
+    params = [matrix] if config.groups else [matrix, vector]  # a group may be of matrices only
     try:
         with running(file_of(config.name)) if is_address(config.name) else contextlib.nullcontext():
             optimizer: optax.GradientTransformation = make(**options, **kwargs)

@@ -6,6 +6,7 @@
 """
 
 import functools
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -92,9 +93,11 @@ def state_shardings(abstract_state: Any, mesh: Mesh, model: ModelConfig, replica
     match a pattern of `replicate` (mesh.replicate).
     """
     if set(mesh.axis_names) != set(AXES) or any(kind != AxisType.Auto for kind in mesh.axis_types):  # made elsewhere
+        sizes = tuple(mesh.shape.get(axis, 1) for axis in AXES)
+        sizes = sizes if math.prod(sizes) == mesh.size else (mesh.size, 1, 1)
         raise BadInput(
-            f"mesh: must have the axes {', '.join(AXES)}, all of AxisType.Auto, as in jax.make_mesh((8, 1, 1), {AXES}, "
-            f"axis_types=(jax.sharding.AxisType.Auto,) * 3); here are {mesh.axis_names} of {mesh.axis_types}"
+            f"mesh has the axes {mesh.axis_names} of the types {mesh.axis_types}: must be "
+            f"jax.make_mesh({sizes}, {AXES}, axis_types=(jax.sharding.AxisType.Auto,) * 3)"
         )
     uncovered: list[str] = []
     if model.key_value_heads % mesh.shape["tensor"]:  # with parts of a head XLA would sum all scores over devices

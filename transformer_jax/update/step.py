@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import Batch
+from transformer_jax.errors import BadInput
 from transformer_jax.model import build, fused
 from transformer_jax.model.attention import WEIGHTS
 from transformer_jax.model.layers import RESIDUAL, products_for_tpus, rows_divided_over
@@ -25,6 +26,8 @@ from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.schema import with_values
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import LIMITS, LogitLimits, TokenSums, load_loss, sums_of_features, zero_sums
+from transformer_jax.update.optimizer import check_experiment, make_optimizer
+from transformer_jax.update.sharding import path_name
 
 Optimizer: TypeAlias = optax.GradientTransformation
 PACKING = ("source_segments", "target_segments", "source_positions", "target_positions")
@@ -66,25 +69,34 @@ class TrainState:
     def create(
         cls,
         config: ExperimentConfig,
-        optimizer: Optimizer,
+        optimizer: Optimizer | None = None,
         mesh: Mesh | None = None,
         params: Any = None,
         abstract: "TrainState | None" = None,
     ) -> "TrainState":
-        """The state at step 0, with random parameters or the given ones.
+        """The state at step 0, with random parameters or the given ones, which must be float32.
 
-        It is sharded over the mesh, and each device initializes only its own shards.
+        It is sharded over the mesh, and each device initializes only its own shards. The optimizer is that of
+        `make_train_step`.
         """
+        optimizer = optimizer or make_optimizer(config)
+        abstract = abstract or cls.abstract(config, optimizer, mesh)
+        if params is not None:
+            check_params(params, abstract.params)
 
         def new(seed: jax.Array, params: Any) -> TrainState:
             return new_state(with_values(config, {"seed": seed}), optimizer, params)
 
-        shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract or cls.abstract(config, optimizer, mesh))
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
         return jax.jit(new, out_shardings=shardings)(np.uint32(config.seed), params)
 
     @classmethod
-    def abstract(cls, config: ExperimentConfig, optimizer: Optimizer, mesh: Mesh | None = None) -> "TrainState":
+    def abstract(
+        cls, config: ExperimentConfig, optimizer: Optimizer | None = None, mesh: Mesh | None = None
+    ) -> "TrainState":
         """The shapes, types and shardings of the state, from which orbax restores one."""
+        optimizer = optimizer or make_optimizer(config)
+        check_experiment(config)
         mesh = mesh or sharding.make_mesh(config.mesh)
         shapes = jax.eval_shape(lambda: new_state(config, optimizer))
         shardings = sharding.state_shardings(shapes, mesh, config.model, config.mesh.replicate)
@@ -110,16 +122,57 @@ def new_state(config: ExperimentConfig, optimizer: Optimizer, params: Any = None
     return TrainState(none, none, none, params, optimizer.init(params), IntervalSums.zero())
 
 
+def check_params(params: Any, expected: Any) -> None:
+    """Raises BadInput unless the parameters have the names, types and shapes that the model has."""
+    given, right = (
+        {path_name(path): f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}" for path, leaf in leaves}
+        for leaves in map(jax.tree_util.tree_leaves_with_path, (params, expected))
+    )
+    wrong = [name for name in sorted({*given, *right}) if given.get(name) != right.get(name)]
+    if wrong:
+        name, more = wrong[0], f"; {len(wrong) - 1} more differ" if len(wrong) > 1 else ""
+        found, wanted = given.get(name, "missing"), right.get(name, "left out")
+        raise BadInput(f"params: {name} is {found}: must be {wanted}{more}")
+
+
 def make_train_step(
-    config: ExperimentConfig, optimizer: Optimizer, mesh: Mesh | None = None, abstract: TrainState | None = None
+    config: ExperimentConfig,
+    optimizer: Optimizer | None = None,
+    mesh: Mesh | None = None,
+    abstract: TrainState | None = None,
 ) -> Callable[[Any, TrainState, Any], tuple[TrainState, StepMetrics]]:
     """The jitted step (seed, state, batch) -> (state, metrics). It donates the old state, whose memory is reused.
 
-    The batch is a `transformer_jax.data.batching.Batch`, or a dict with its fields. By default the mesh
-    is made from `config.mesh`, and `abstract` by `TrainState.abstract`. `config.seed` is not used, so runs that differ
-    only in their seeds share the compiled program.
+    - `optimizer`: by default `make_optimizer(config)`, with muP's learning rates and optimizer.clip_norm. Another
+      optimizer replaces all of these.
+    - `mesh`: by default it is made from `config.mesh`.
+    - `abstract`: by default `TrainState.abstract(config, optimizer, mesh)`.
+
+    The batch is a `transformer_jax.data.batching.Batch`, or a dict with its fields. `config.seed` is not used, so runs
+    that differ only in their seeds share the compiled program.
     """
+    check_experiment(config)
     mesh = mesh or sharding.make_mesh(config.mesh)
+    jitted = jitted_step(config, optimizer or make_optimizer(config), mesh, abstract)
+    shards, parts = sharding.batch_shards(mesh), config.train.accumulate
+
+    def step(seed: Any, state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
+        rows = len(as_batch(batch).source)
+        if rows % (shards * parts):
+            raise BadInput(
+                f"batch has {rows} rows: must be a multiple of {shards * parts}, for {shards} parts of the mesh and "
+                f"train.accumulate = {parts}"
+            )
+        result: tuple[TrainState, StepMetrics] = jitted(seed, state, batch)
+        return result
+
+    for name in ("lower", "trace", "eval_shape", "clear_cache"):  # what else a jitted function has
+        setattr(step, name, getattr(jitted, name))
+    return step
+
+
+def jitted_step(config: ExperimentConfig, optimizer: Optimizer, mesh: Mesh, abstract: TrainState | None = None) -> Any:
+    """The step of `make_train_step`, for batches that the mesh divides evenly."""
     abstract = abstract or TrainState.abstract(config, optimizer, mesh)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
     everywhere = NamedSharding(mesh, PartitionSpec())
