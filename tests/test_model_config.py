@@ -32,7 +32,6 @@ def test_variants_by_their_names_in_table_3():
         ({"num_heads": 7}, "num_heads = 7 and d_model = 512: do not divide; set d_k and d_v, or num_heads to 8"),
         ({"num_key_value_heads": 3}, "num_key_value_heads = 3 and num_heads = 8: .* to 2"),
         ({"positions": "rotary", "d_k": 15}, "positions = rotary and d_k = 15: .* even d_k"),
-        ({"window": 4, "positions": "alibi"}, "window = 4 and positions = alibi .* rotary"),
         ({"d_model": 511, "num_heads": 1}, "d_model = 511: .* even"),
         (
             {"d_model": 511, "num_heads": 1, "positions": "transformer_xl"},

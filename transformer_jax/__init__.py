@@ -12,7 +12,7 @@ with lazy_api_imports(globals(), error_msg="{symbol_name} needs pip install 'tra
         Context, MultiHeadAttention, causal_mask, combine_masks, padding_mask, scaled_dot_product_attention,
     )  # fmt: skip
     from transformer_jax.model.capture import capture, patch
-    from transformer_jax.model.layers import Embedding, FeedForward, LayerNorm, Residual, RMSNorm
+    from transformer_jax.model.layers import Embedding, FeedForward, LayerNorm, Residual, RMSNorm, rows_divided_over
     from transformer_jax.model.positions import (
         T5, ALiBi, Learned, Positions, Relative, Rotary, Sinusoidal, TransformerXL, alibi_bias, alibi_slopes,
         apply_rotary, relative_buckets, sinusoid, sinusoidal_positions,
@@ -35,6 +35,6 @@ __all__ = [
     "TrainState", "Transformer", "TransformerXL", "__version__", "alibi_bias", "alibi_slopes", "apply_rotary",
     "beam_search", "capture", "causal_mask", "combine_masks", "from_config_dict", "from_marian", "gather_beams",
     "greedy_search", "inverse_sqrt_schedule", "label_smoothed_cross_entropy", "load_run", "make_optimizer",
-    "make_train_step", "padding_mask", "patch", "relative_buckets", "repeat_beams", "sample_search",
-    "scaled_dot_product_attention", "sinusoid", "sinusoidal_positions",
+    "make_train_step", "padding_mask", "patch", "relative_buckets", "repeat_beams", "rows_divided_over",
+    "sample_search", "scaled_dot_product_attention", "sinusoid", "sinusoidal_positions",
 ]  # fmt: skip

@@ -216,10 +216,8 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
             yield self.clash("tie_embeddings", "target_vocab_size", hint="only one vocabulary can: use target or none")
         if self.pad_id >= min(self.vocab_size, self.target_vocab_size or self.vocab_size):
             yield self.clash("pad_id", "vocab_size", "target_vocab_size", hint="is outside a vocabulary")
-        act_in_attention = self.positions in ("relative", "transformer_xl", "t5", "alibi")
-        if self.window is not None and (act_in_attention or self.parts.positions or self.parts.attention):
-            hint = "a window needs the library's attention, with sinusoidal, learned, rotary or no positions"
-            yield self.clash("window", "positions", "parts.positions", "parts.attention", hint=hint)
+        if self.window is not None and self.parts.attention:
+            yield self.clash("window", "parts.attention", hint="a window needs the library's attention")
         for name in ("mup_base_d_ff", "mup_base_d_k"):
             if self.mup_base_d_model is None and getattr(self, name) is not None:
                 yield self.clash(name, "mup_base_d_model", hint="muP needs both")

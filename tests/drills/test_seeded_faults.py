@@ -16,7 +16,7 @@ from tests.support.places import ROOT
 
 # A file and the tests that fail; below it faults, each with the text that occurs once in the file and what replaces it.
 TEXT = """
-model/attention.py: model/test_attention.py
+model/masks.py: model/test_attention.py
   the causal mask shows the next position
   - jnp.tril(jnp.ones((1, 1, length, length), dtype=bool))
   + jnp.tril(jnp.ones((1, 1, length, length), dtype=bool), k=1)
@@ -29,13 +29,14 @@ model/attention.py: model/test_attention.py
   masks are combined by or
   - functools.reduce(jnp.logical_and, given)
   + functools.reduce(jnp.logical_or, given)
+model/attention.py: model/test_attention.py
   scores are divided by d_k
   - q_BTHK.shape[-1] ** -0.5 if scale is None
   + q_BTHK.shape[-1] ** -1.0 if scale is None
   the gradient of the softmax lacks a term
   - exact * (change - jnp.sum(change * exact, axis=-1, keepdims=True))
   + exact * change
-model/attention.py: model/test_attention.py translation/test_stepper.py
+model/masks.py: model/test_attention.py translation/test_stepper.py
   a cache slot is missing in the mask
   - (slots_L[None] <= own_T[:, None])
   + (slots_L[None] < own_T[:, None])

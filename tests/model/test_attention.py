@@ -13,6 +13,7 @@ from transformer_jax import (
     LayerNorm,
     MultiHeadAttention,
     Rotary,
+    alibi_bias,
     causal_mask,
     combine_masks,
     padding_mask,
@@ -202,6 +203,26 @@ def test_decoding_token_by_token_needs_neither_mask_nor_positions_and_ends_with_
     assert cache["filled"] == T
     np.testing.assert_allclose(outputs_TBD[:-1], jnp.moveaxis(full, 1, 0)[:-1], rtol=1e-4, atol=1e-5)
     assert np.isnan(outputs_TBD[-1]).all()
+
+
+def test_causality_segments_a_window_and_a_bias_add_to_the_mask():
+    """Each field of a context does what it says, with any of the others."""
+    attention, segments = MultiHeadAttention(num_heads=2), jnp.array([[1, 1, 2], [1, 2, 2]])
+    variables, places = variables_of(attention, X_BTD, X_BTD), jnp.arange(T)
+    padding, bias = padding_mask(jnp.array([[5, 6, 7], [5, 6, 0]])), drawn(B, 2, T, T, seed=4)
+    near = jnp.abs(places[:, None] - places)[None, None] <= 1
+    described = {"is_causal": True, "segments_BT": segments}
+    full = combine_masks(padding, causal_mask(T), segment_mask(segments, segments))
+
+    def output(mask, **fields):
+        context = Context(mask, ALiBi(), bias=bias, **fields)
+        return applied(attention, variables, X_BTD, X_BTD, context, method="with_context")[0]
+
+    np.testing.assert_array_equal(output(padding, **described), output(full))
+    np.testing.assert_array_equal(output(None, is_causal=True), output(causal_mask(T)))
+    np.testing.assert_allclose(output(padding, window=1, **described), output(full & near), atol=1e-6)
+    both = bias + alibi_bias(2, places[None], places[None])
+    np.testing.assert_allclose(applied(attention, variables, X_BTD, X_BTD, padding, both), output(padding), atol=1e-6)
 
 
 def test_keys_are_rotated_by_their_own_positions():

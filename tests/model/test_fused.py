@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.small_models import SOURCE, TARGET, assert_close, built, small
 from tests.support.small_runs import Trainer, batches, experiment, trainer, worst_difference
-from transformer_jax import AttentionInputs, Transformer, causal_mask
+from transformer_jax import AttentionInputs, Transformer, causal_mask, padding_mask
 from transformer_jax.model import fused
 from transformer_jax.model.attention import attention_weights, near_mask, weighted_values
 from transformer_jax.update import sharding, step
@@ -98,6 +98,19 @@ def test_all_three_attentions_are_kernels_without_a_dense_mask(kernels):
     assert_close(ours, wanted, within=0.02)
     assert [call["is_causal"] for call in kernels] == [False, True, False]
     assert all("key_value_seq_lengths" in call and call.get("mask") is None for call in kernels)
+
+
+def test_padding_that_is_not_at_the_end_gives_nan_instead_of_other_numbers(kernels):
+    """An explicit mask is computed by the formula."""
+    model, (plain, variables) = Transformer(small(**CUDNN)), built(**EQUAL_WIDTHS, dtype="bfloat16")
+    source = np.array([[0, 0, 3, 4, 5], [8, 9, 10, 0, 0]])
+    apply = jax.jit(model.apply)
+    left, right = apply(variables, source, TARGET)
+    assert jnp.isnan(left).all() and jnp.isfinite(right).all()
+    target = np.array([[11, 0, 13, 14], [15, 16, 17, 0]])
+    assert [bool(jnp.isnan(row).any()) for row in apply(variables, SOURCE, target)] == [True, False]
+    inputs = AttentionInputs(source_mask=padding_mask(source), cross_mask=padding_mask(source))
+    assert_close(apply(variables, source, TARGET, inputs), jax.jit(plain.apply)(variables, source, TARGET), within=0.02)
 
 
 # The check at the start of a run.

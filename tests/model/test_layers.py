@@ -114,7 +114,7 @@ def test_bfloat16_survivors_are_scaled_by_the_rate_that_was_drawn(rate):
         assert abs(np.abs(np.asarray(after, np.float64)).sum() / before / wanted - 1) < 2e-4
 
 
-def masks_of_devices(axes):
+def masks_of_devices(axes, check_vma=False):
     """Dropout of two rows over "data", replicated over "model": the survivors on each device, [data, model, width]."""
     mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2, devices=jax.devices()[:4])
 
@@ -122,8 +122,8 @@ def masks_of_devices(axes):
         with contextlib.nullcontext() if axes is None else rows_divided_over(axes):
             return dropped(0.5, x_BD)[:, None]
 
-    rows, everywhere = PartitionSpec("data"), PartitionSpec("data", "model")
-    divided = jax.shard_map(of_device, mesh=mesh, in_specs=rows, out_specs=everywhere, check_vma=False)
+    rows, everywhere = PartitionSpec("data"), PartitionSpec("data", None if check_vma else "model")
+    divided = jax.shard_map(of_device, mesh=mesh, in_specs=rows, out_specs=everywhere, check_vma=check_vma)
     return np.asarray(jax.jit(divided)(jnp.ones((2, 64))))
 
 
@@ -134,6 +134,8 @@ def test_replicas_of_a_row_drop_the_same_elements_and_other_rows_others():
     assert (masks[0] != masks[1]).any()
     with pytest.raises(ValueError, match="rows_divided_over"):
         masks_of_devices(None)
+    # JAX knows that devices along "model" have the same rows, and that their masks are the same.
+    np.testing.assert_array_equal(masks_of_devices(None, check_vma=True), masks[:, :1])
 
 
 # Norms.
@@ -173,7 +175,9 @@ RELU = lambda x: np.maximum(x, 0)  # noqa: E731
 GELU = lambda x: x * (1 + scipy.special.erf(x / np.sqrt(2))) / 2  # noqa: E731
 
 
-@pytest.mark.parametrize(("activation", "function"), [("relu", RELU), ("gelu", GELU), ("swish", SILU)])
+@pytest.mark.parametrize(
+    ("activation", "function"), [("relu", RELU), ("gelu", GELU), ("swish", SILU), (jnp.tanh, np.tanh)]
+)
 def test_feed_forward_is_equation_2(activation, function):
     layer = FeedForward(d_ff=12, activation=activation)
     variables = variables_of(layer, X_BTD)

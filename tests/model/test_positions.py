@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.small_models import applied, small
-from transformer_jax import alibi_bias, alibi_slopes, apply_rotary, relative_buckets, sinusoidal_positions
+from transformer_jax import Rotary, alibi_bias, alibi_slopes, apply_rotary, relative_buckets, sinusoidal_positions
 from transformer_jax.model.positions import ENCODINGS
 
 
@@ -32,6 +32,18 @@ def test_rotary_multiplies_pairs_as_complex_numbers(theta):
     np.testing.assert_allclose(ours[..., 1::2], expected.imag, atol=1e-5)
     for_all = jax.jit(lambda: apply_rotary(x_BTHK, positions_BT[0], theta))()
     np.testing.assert_allclose(for_all[0], ours[0], atol=1e-6)
+
+
+def test_rotary_in_halves_is_rotary_of_reordered_pairs():
+    """As in Hugging Face's Llama: x cos + rotate_half(x) sin, with the angles repeated."""
+    x_BTHK, positions_BT = np.random.default_rng(0).normal(size=(2, 3, 2, 6)).astype(np.float32), np.arange(3)[None]
+    turns = np.tile(positions_BT[:, :, None, None] * 100.0 ** (-np.arange(0, 6, 2) / 6), 2)
+    rotated = np.concatenate([-x_BTHK[..., 3:], x_BTHK[..., :3]], axis=-1)
+    ours = Rotary(100.0, order="halves").rotate(jnp.asarray(x_BTHK), positions_BT)
+    np.testing.assert_allclose(ours, x_BTHK * np.cos(turns) + rotated * np.sin(turns), atol=1e-5)
+    pairs = np.arange(6).reshape(2, 3).T.ravel()  # 0 3 1 4 2 5: pair i is side by side
+    apart = apply_rotary(x_BTHK[..., pairs], positions_BT, 100.0)
+    np.testing.assert_allclose(ours[..., pairs], apart, atol=1e-6)
 
 
 def t5_bucket(distance, causal, buckets=32, furthest=128):

@@ -11,9 +11,11 @@ import jax
 import numpy as np
 import pytest
 
+from tests.support.small_models import SOURCE, TARGET, small
 from tests.support.small_runs import Trainer, batch_of, experiment, sentences
-from transformer_jax import Transformer
+from transformer_jax import Transformer, padding_mask
 from transformer_jax.config import DecodeConfig
+from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.translation.log_probabilities import token_log_probabilities
 from transformer_jax.translation.translate import Rows, search
 
@@ -32,6 +34,24 @@ def products(traced) -> collections.Counter:
             found[tuple(kind.split("x")[-1] for kind in types.groups()), asked] += 1
     assert found
     return found
+
+
+@pytest.mark.parametrize("positions", [pytest.param(each, marks=pytest.mark.drill) for each in ENCODINGS] + ["t5"])
+def test_parameters_and_logits_are_float32_also_where_jax_has_64_bits(positions):
+    """And a model decodes step by step."""
+    model = Transformer(small(positions=positions, attention_bias=True, output_bias=True, qk_norm=True))
+
+    def everything(key):
+        variables = model.init(key, SOURCE, TARGET)
+        memory_BSD = model.apply(variables, SOURCE, method="encode")
+        cache = model.apply(variables, memory_BSD, 4, method="new_cache")
+        step = functools.partial(model.apply, variables, memory_mask=padding_mask(SOURCE), method="step")
+        logits_BTN, cache = step(TARGET[:, :2], cache)
+        return variables, logits_BTN, step(TARGET[:, 2:], cache)
+
+    with jax.enable_x64(True):
+        kinds = {str(leaf.dtype) for leaf in jax.tree.leaves(jax.eval_shape(everything, jax.random.key(0)))}
+    assert kinds == {"float32", "int32"}
 
 
 def train(config):

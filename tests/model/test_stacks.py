@@ -19,11 +19,15 @@ from tests.support.small_models import (
     variables_of,
 )
 from transformer_jax import (
+    T5,
     Context,
     DecoderLayer,
+    Encoder,
     EncoderLayer,
     FeedForward,
     MultiHeadAttention,
+    Positions,
+    Relative,
     Rotary,
     Transformer,
     padding_mask,
@@ -70,6 +74,49 @@ def test_layers_can_be_rematerialized_with_dropout():
         return jax.jit(jax.grad(lambda variables: jnp.sum(layer.apply(variables, X_BTD, context, rngs=rngs) ** 3)))
 
     jax.tree.map(assert_close, gradient(nn.remat(EncoderLayer))(variables), gradient(EncoderLayer)(variables))
+
+
+class LogDistance(Positions):
+    @nn.compact
+    def bias(self, q_BTHK, queries_BT, keys_BS):
+        depth = self.param("depth", nn.initializers.normal(1.0), (1, q_BTHK.shape[2], 1, 1))
+        return -depth * jnp.log1p(jnp.abs(keys_BS[:, None, None, :] - queries_BT[:, None, :, None]))
+
+
+@pytest.mark.parametrize("positions_cls", [T5, functools.partial(Relative, 4, 4), LogDistance], ids=str)
+def test_layers_with_parameters_of_positions_can_be_rematerialized(positions_cls):
+    """By flax, and by the field of a stack; initialized, too."""
+    fields = {"attention_cls": functools.partial(MultiHeadAttention, 2), "dropout": 0.5}
+    fields["feed_forward_cls"] = functools.partial(FeedForward, 12)
+    context = Context(jnp.ones((1, 1, 1, 4), bool), deterministic=False)
+
+    def gradient(layer_cls, **changes):
+        stack = Encoder(functools.partial(layer_cls, **fields), 2, positions_cls, **changes)
+        variables, rngs = variables_of(stack, X_BTD, Context()), {"dropout": jax.random.key(1)}
+        loss = lambda variables: jnp.sum(stack.apply(variables, X_BTD, context, rngs=rngs) ** 3)  # noqa: E731
+        text = str(jax.make_jaxpr(jax.grad(loss))(variables))
+        return jax.jit(jax.grad(loss))(variables), "remat" in text.replace("attended", "")
+
+    (plain, _), (by_flax, _), (by_field, is_again) = (
+        gradient(EncoderLayer),
+        gradient(nn.remat(EncoderLayer)),
+        gradient(EncoderLayer, remat=True),
+    )
+    jax.tree.map(assert_close, by_flax, plain)
+    jax.tree.map(assert_close, by_field, plain)
+    assert is_again
+
+
+@pytest.mark.parametrize("captured", [True, lambda *_: True], ids=["calls", "all methods"])
+def test_flax_captures_what_modules_return(captured):
+    """The output of each attention among them."""
+    model, variables = built()
+    apply = functools.partial(model.apply, capture_intermediates=captured)
+    shown = jax.jit(apply)(variables, SOURCE, TARGET)[1]["intermediates"]
+    layer = shown["decoder"]["layers_0"]
+    for attention in ("self_attention", "cross_attention"):
+        (output,), (projected,) = layer[attention]["__call__"], layer[attention]["output"]["__call__"]
+        assert output.shape == (2, 4, 8) and (output == projected).all()
 
 
 def test_a_model_of_rematerialized_layers_is_the_model():

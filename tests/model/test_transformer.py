@@ -19,6 +19,7 @@ from tests.support.small_models import (
     every_architecture,
     every_encoding,
     small,
+    with_drills,
 )
 from transformer_jax import Transformer, causal_mask, combine_masks, padding_mask
 from transformer_jax.model.attention import segment_mask
@@ -107,8 +108,17 @@ def test_packed_sentences_equal_separate_ones(positions):
         assert_close(packed[0, 2], apart[1, 0])
 
 
+ENCODINGS_OF_SCORES = ("relative", "transformer_xl", "t5", "alibi")
+
+
 @pytest.mark.parametrize(
-    ("changes", "is_packed"), [({**ATTENTION, "window": 3}, True), ({"window": 8}, False)], ids=["blocks", "one block"]
+    ("changes", "is_packed"),
+    [
+        ({**ATTENTION, "window": 3}, True),
+        ({"window": 8}, False),
+        *(with_drills([each], {"positions": each, "window": 3}, True) for each in ENCODINGS_OF_SCORES),
+    ],
+    ids=["blocks", "one block", *ENCODINGS_OF_SCORES],
 )
 def test_a_window_equals_its_mask_also_step_by_step(changes, is_packed):
     """Values, gradients and cached decoding; 11 is no multiple of a block."""
@@ -189,6 +199,20 @@ def test_masking_a_head_equals_zeroing_its_rows_of_the_output_matrix():
         zeroed = traverse_util.unflatten_dict(flat | {name: flat[name].at[:4].set(0.0)}, sep="/")
         assert_close(masked, applied(model, zeroed, SOURCE, TARGET))
         assert np.abs(masked - untouched).max() > 1e-3
+
+
+def test_heads_are_masked_step_by_step_as_in_the_whole():
+    model, variables = built()
+    head_masks = {"decoder": np.array([[0.5, 0.0]]), "cross": np.array([[0.0, 2.0]])}
+    memory_BSD = applied(model, variables, SOURCE, method="encode")
+    whole = applied(model, variables, TARGET, memory_BSD, padding_mask(SOURCE), head_masks=head_masks, method="decode")
+
+    @jax.jit
+    def stepped(variables):
+        cache = model.apply(variables, memory_BSD, 4, method="new_cache")
+        return model.apply(variables, TARGET, cache, padding_mask(SOURCE), head_masks=head_masks, method="step")[0]
+
+    assert_close(stepped(variables), whole)
 
 
 def test_attention_weights_come_on_request_and_only_then():

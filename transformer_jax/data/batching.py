@@ -28,7 +28,8 @@ class Batch(NamedTuple):
     """The sentences of one step, all int32; the loss counts the positions where target_output is not <pad>.
 
     Only packed batches have segments and positions. A row's segments count from 1, and 0 is padding; segment k of a
-    source row is translated by segment k of the same target row; positions start at 0 in every segment.
+    source row is translated by segment k of the same target row; positions start at 0 in every segment. Without
+    segments the padding of a row is at its end: elsewhere, fused attention gives NaN.
     """
 
     source: np.ndarray  # B S: ids <eos>

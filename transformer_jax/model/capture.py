@@ -136,7 +136,8 @@ class _Visitor:
         return (self._activation(*place, result[0]), *result[1:])
 
     def _enter(self, module: nn.Module, method: str, args: Sequence[Any]) -> None:
-        self._note_positions(args)
+        if method != "attend":  # whose blocks, with a window, have positions of their own
+            self._note_positions(args)
         if method == "with_context":
             self._key_positions = self._positions if args[0] is args[1] else None
         elif method in ("__call__", "new_cache"):

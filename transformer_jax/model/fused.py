@@ -14,6 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
+from transformer_jax.errors import BadInput
+from transformer_jax.model.context import Context
+from transformer_jax.model.meshes import explicit_mesh
 from transformer_jax.model_config import ModelConfig
 
 logger = logging.getLogger("transformer_jax")
@@ -51,6 +54,27 @@ def warn_once(reason: str) -> None:
     logger.warning("attention falls back from 'cudnn' to 'plain': %s", reason)
 
 
+def describes(context: Context, q_BTHK: jax.Array) -> bool:
+    """Whether lengths, a flag and a window say all that the mask does. XLA cannot divide kernels over explicit axes."""
+    is_known = context.mask is None or context.lengths_B is not None
+    is_known &= context.window is None or context.is_causal
+    return is_known and context.cache is None and context.segments_BT is None and explicit_mesh(q_BTHK) is None
+
+
+def attention(
+    q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, scale: float | None, context: Context
+) -> jax.Array:
+    """Equation 1 by kernels; NaN in rows whose mask shows other keys than the first `lengths_B`."""
+    lengths_B, options = context.lengths_B, (context.is_causal, context.window)
+    heads_BTHV = fused_attention(q_BTHK, k_BSHK, v_BSHV, scale, lengths_B, *options)
+    if lengths_B is None:
+        return heads_BTHV
+    # The last query sees the keys of its row: its part of the mask has no later ones, and never that of the window.
+    are_first_BS = jnp.arange(k_BSHK.shape[1])[None] < jnp.asarray(lengths_B)[:, None]
+    is_described_B = (context.mask[:, 0, -1] == are_first_BS).all(axis=1)
+    return jnp.where(is_described_B[:, None, None, None], heads_BTHV, jnp.nan)
+
+
 def fused_attention(
     q_BTHK: jax.Array,
     k_BSHK: jax.Array,
@@ -75,7 +99,12 @@ def fused_attention(
         lengths = {"query_seq_lengths": queries_B, "key_value_seq_lengths": jnp.maximum(lengths_B, 1)}
 
     def kernel(q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, lengths: Any) -> jax.Array:
-        return jax.nn.dot_product_attention(q_BTHK, k_BSHK, v_BSHV, **lengths, **options)
+        try:
+            return jax.nn.dot_product_attention(q_BTHK, k_BSHK, v_BSHV, **lengths, **options)
+        except RuntimeError as error:
+            if "cuDNN is not detected" not in str(error):
+                raise
+            raise BadInput("implementation = 'cudnn': needs an NVIDIA GPU with cuDNN; 'plain' runs anywhere") from error
 
     if jax.sharding.get_abstract_mesh().shape.get("tensor", 1) > 1:  # XLA cannot divide kernels over devices
         heads = PartitionSpec(None, None, "tensor")

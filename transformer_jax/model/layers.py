@@ -14,7 +14,8 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.extend.random import threefry2x32_p
 from jax.typing import ArrayLike
 
-from transformer_jax.model.shapes import check_choice, check_type
+from transformer_jax.model.checks import check_choice, check_type
+from transformer_jax.model.meshes import contracted, explicit_mesh, precision_of, reshaped, rows_of
 from transformer_jax.model_config import EmbeddingInit
 
 # A class of modules, or a functools.partial of one: called without arguments it makes a module.
@@ -25,20 +26,6 @@ RESIDUAL = "residual_sum"
 
 
 # Linear maps.
-
-
-def precision_of(x: jax.Array) -> jax.lax.Precision | None:
-    """The `precision` of a product of arrays of this type; None for float32, which follows the caller's setting.
-
-    Narrower types are exact in one pass. They need it explicitly because gradients inherit it: the gradient of a
-    product bfloat16 x bfloat16 -> float32 multiplies float32 by bfloat16, at "highest" three times as slowly on a TPU.
-    """
-    return None if x.dtype.itemsize >= 4 else jax.lax.Precision.DEFAULT
-
-
-def product(subscripts: str, a: jax.Array, b: jax.Array, dtype: Any = None) -> jax.Array:
-    """`jnp.einsum` of two arrays of one type, at the precision above; the result is in `dtype`, by default theirs."""
-    return jnp.einsum(subscripts, a, b, precision=precision_of(a), preferred_element_type=dtype)
 
 
 def xavier(
@@ -78,11 +65,13 @@ class Linear(nn.Module):
         if _FOR_TPUS.get():
             x, kernel = _with_gradients_at_once(x, kernel.reshape(*widths, *features))
             y = jnp.tensordot(x, kernel, axes, precision=precision_of(x))
+        elif explicit_mesh(x, kernel) is not None:
+            y = contracted(x, reshaped(kernel, *widths, *features), axes)
         else:
             y = jnp.matmul(x.reshape(-1, width), kernel, precision=precision_of(x)).reshape(*others, *features)
         if self.use_bias:
-            bias = self.param("bias", nn.initializers.zeros_init(), (outputs,)).astype(self.dtype)
-            y = y + bias.reshape(*(1 for _ in others), *features)
+            bias = self.param("bias", nn.initializers.zeros_init(), (outputs,), jnp.float32).astype(self.dtype)
+            y = y + reshaped(bias, *(1 for _ in others), *features)
         return y
 
 
@@ -149,45 +138,52 @@ class Dropout(nn.Module):
         if deterministic or not drops(self.rate):
             return x
         threshold = jnp.minimum(jnp.round(self.rate * LEVELS), LEVELS - 1)  # a rate just below 1 must keep some
-        keep = random_bits(self.make_rng("dropout"), x.shape) >= threshold.astype(BITS)
+        keep = random_bits(self.make_rng("dropout"), x.shape, _row_axes(x)) >= threshold.astype(BITS)
         scale = LEVELS / (LEVELS - threshold)
         # In float32: 1 / 0.9 is 1.1094 in bfloat16, and a scale that is 0.16 % off changes the mean.
         scaled = x.astype(jnp.promote_types(x.dtype, jnp.float32)) * scale
         return jnp.where(keep, scaled.astype(x.dtype), jnp.zeros_like(x))
 
 
-def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def random_bits(key: jax.Array, shape: tuple[int, ...], row_axes: tuple[Any, ...] = ()) -> jax.Array:
     """Sixteen random bits per element, from the key, the element's row in the microbatch and its index in the row.
 
-    They also depend on the row's length, but not on the number of devices. Of the 64 bits of Threefry
-    `jax.random.bits` would discard 48.
+    They also depend on the row's length, but not on the number of devices: inside a `jax.shard_map` `row_axes` divide
+    the rows. Of the 64 bits of Threefry `jax.random.bits` would discard 48.
     """
     rows, width = shape[0] if shape else 1, math.prod(shape[1:])
-    batch_rows = _rows_before(rows) + jnp.arange(rows, dtype=jnp.uint32)
+    before = jax.lax.axis_index(row_axes) * rows if row_axes else jnp.zeros((), int)
+    batch_rows = before.astype(jnp.uint32) + jnp.arange(rows, dtype=jnp.uint32)
     blocks = jnp.arange(-(-width // 4), dtype=jnp.uint32)
     first, second = jax.random.key_data(key)[:2]
-    words = threefry2x32_p.bind(*jnp.broadcast_arrays(first, second, batch_rows[:, None], blocks[None]))
+    # Adding zeros lets all four vary over the same axes of the mesh, as `shard_map` wants.
+    zeros = 0 * (first + second + batch_rows[:, None] + blocks[None])
+    words = threefry2x32_p.bind(*(each + zeros for each in (first, second, batch_rows[:, None], blocks[None])))
     bits = jnp.concatenate([(word >> shift).astype(BITS) for word in words for shift in (0, 16)], axis=1)
     return bits[:, :width].reshape(shape)
 
 
 def rows_divided_over(axes: tuple[str, ...]) -> contextlib.AbstractContextManager[None]:
-    """While this is traced inside a `jax.shard_map`, the rows of a batch are divided over these axes of the mesh.
+    """While this is traced inside a `jax.shard_map` with `check_vma=False`, these axes of the mesh divide the rows.
 
-    Only they count: devices along other axes compute with the same rows, and must drop the same elements.
+    Only they count: devices along other axes compute with the same rows, and must drop the same elements. With
+    `check_vma=True` JAX knows this, and the context is not needed.
     """
     return _during(_ROW_AXES, axes)
 
 
-def _rows_before(rows: int) -> jax.Array:
-    """The number of rows of the batch on the devices before this one."""
+def _row_axes(x: jax.Array) -> tuple[Any, ...]:
+    """The axes of the mesh that divide the rows of x inside a `jax.shard_map`."""
     axes, manual = _ROW_AXES.get(), jax.sharding.get_abstract_mesh().manual_axes
-    if axes is None and manual:
+    if axes is not None or not manual:
+        return axes if axes and manual else ()
+    varying = jax.typeof(x).manual_axis_type.varying
+    if not varying:
         raise ValueError(
-            f"dropout inside a shard_map over {', '.join(map(str, manual))}: say which of these axes divide the rows, "
-            "as in `with transformer_jax.model.layers.rows_divided_over(('data',)):`"
+            f"dropout inside a shard_map over {', '.join(map(str, manual))} with check_vma=False: say which of these "
+            "axes divide the rows, as in `with transformer_jax.rows_divided_over(('data',)):`"
         )
-    return (jax.lax.axis_index(axes) * rows if axes and manual else jnp.zeros((), int)).astype(jnp.uint32)
+    return tuple(axis for axis in manual if axis in varying)
 
 
 # Norms. A new one is a class with these two fields, an entry in NORMS, and a name in ModelConfig.norm_kind.
@@ -201,8 +197,8 @@ class LayerNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        scale = self.param("scale", nn.initializers.ones_init(), (x.shape[-1],))
-        bias = self.param("bias", nn.initializers.zeros_init(), (x.shape[-1],))
+        scale = self.param("scale", nn.initializers.ones_init(), (x.shape[-1],), jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros_init(), (x.shape[-1],), jnp.float32)
         unit = normalized(x.astype(jnp.float32), self.epsilon, is_centred=True)
         axes = (1,) * (x.ndim - 1)
         return (unit * scale.reshape(*axes, -1) + bias.reshape(*axes, -1)).astype(self.dtype)
@@ -216,7 +212,7 @@ class RMSNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        scale = self.param("scale", nn.initializers.ones_init(), (x.shape[-1],))
+        scale = self.param("scale", nn.initializers.ones_init(), (x.shape[-1],), jnp.float32)
         unit = normalized(x.astype(jnp.float32), self.epsilon, is_centred=False)
         return (unit * scale.reshape(*(1,) * (x.ndim - 1), -1)).astype(self.dtype)
 
@@ -269,15 +265,16 @@ GATES: dict[str, Callable[[jax.Array], jax.Array]] = {
 class FeedForward(nn.Module):
     """Equation 2: max(0, x W_1 + b_1) W_2 + b_2, applied to each position separately.
 
-    `d_ff` is the inner width, `dropout` the rate at which its numbers are dropped (the paper has none), `gain`
-    multiplies the initial weights (DeepNorm), and `mup_base` has d_model and d_ff of muP's base model.
+    `d_ff` is the inner width, `activation` a name or a function, `dropout` the rate at which the inner numbers are
+    dropped (the paper has none), `gain` multiplies the initial weights (DeepNorm), and `mup_base` has d_model and d_ff
+    of muP's base model.
 
     With a gate (Shazeer 2020, section 2) the inner layer is x W_1 times, in "swiglu", swish(x W_g), with a third matrix
     W_g; "glu" has the sigmoid, "bilinear" no function, "reglu" and "geglu" relu and gelu.
     """
 
     d_ff: int
-    activation: str = "relu"
+    activation: str | Callable[[jax.Array], jax.Array] = "relu"
     dropout: Rate = 0.0
     use_bias: bool = True
     dtype: Any = jnp.float32
@@ -287,16 +284,20 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, x_BTD: ArrayLike, deterministic: bool = True) -> jax.Array:
         check_type(jnp.floating, x=x_BTD)
-        check_choice([*ACTIVATIONS, *GATES], activation=self.activation)
+        activation = self.activation
+        if isinstance(activation, str):
+            check_choice([*ACTIVATIONS, *GATES], activation=activation)
         x_BTD = jnp.asarray(x_BTD)
         base_DF, linear = self.mup_base, functools.partial(Linear, self.use_bias, self.dtype)
         into, out_of = xavier(self.gain, base_DF), xavier(self.gain, base_DF and base_DF[::-1])
         inner_BTF = linear(into, name="inner")(x_BTD, self.d_ff)
-        if self.activation in GATES:
+        if not isinstance(activation, str):
+            inner_BTF = activation(inner_BTF)
+        elif activation in GATES:
             gate_BTF = linear(into, name="gate")(x_BTD, self.d_ff)
-            inner_BTF = inner_BTF * GATES[self.activation](gate_BTF)
+            inner_BTF = inner_BTF * GATES[activation](gate_BTF)
         else:
-            inner_BTF = ACTIVATIONS[self.activation](inner_BTF)
+            inner_BTF = ACTIVATIONS[activation](inner_BTF)
         inner_BTF = Dropout(self.dropout)(inner_BTF, deterministic)
         return linear(out_of, name="outer")(inner_BTF, x_BTD.shape[-1])
 
@@ -372,7 +373,7 @@ class Embedding(nn.Module):
             initializer = xavier(base_shape=(self.vocab_size, width))
         else:
             initializer = nn.initializers.normal(deviations[self.initial])
-        self.table_ND = self.param("table", initializer, (self.vocab_size, self.d_model))
+        self.table_ND = self.param("table", initializer, (self.vocab_size, self.d_model), jnp.float32)
 
     def __call__(self, tokens_BT: ArrayLike) -> jax.Array:
         """The vectors of tokens; NaN for ids beyond the vocabulary."""
@@ -384,14 +385,9 @@ class Embedding(nn.Module):
 
     def logits(self, x_BTD: jax.Array) -> jax.Array:
         """Float32 scores for every token of the vocabulary."""
-        rows = x_BTD.reshape(-1, x_BTD.shape[-1]).astype(self.dtype)
         table_DN = self.table_ND.T.astype(self.dtype)
+        if explicit_mesh(x_BTD, table_DN) is not None:
+            return contracted(x_BTD.astype(self.dtype), table_DN, dtype=jnp.float32)
+        rows = x_BTD.reshape(-1, x_BTD.shape[-1]).astype(self.dtype)
         logits = jnp.matmul(rows, table_DN, preferred_element_type=jnp.float32, precision=precision_of(rows))
         return logits.reshape(*x_BTD.shape[:-1], self.vocab_size)
-
-
-def rows_of(table_ND: jax.Array, ids: ArrayLike) -> jax.Array:
-    """Rows of a table; NaN where an id is out of range: the last row in its place would go unnoticed."""
-    ids = jnp.asarray(ids).astype(jnp.int32)
-    ids = jnp.where(ids < 0, table_ND.shape[0], ids)  # indexing would count negative ones from the end
-    return jnp.asarray(table_ND).at[ids].get(mode="fill", fill_value=jnp.nan)

@@ -5,6 +5,7 @@ in each segment).
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -12,9 +13,13 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.typing import ArrayLike
 
-from transformer_jax.model.layers import product, rows_of, xavier
-from transformer_jax.model.shapes import check_choice, check_multiple, check_positive, check_shapes
+from transformer_jax.model.checks import check_choice, check_multiple, check_positive, check_shapes
+from transformer_jax.model.layers import xavier
+from transformer_jax.model.meshes import product, reshaped, rows_of
 from transformer_jax.model_config import ModelConfig
+
+# How pairs of numbers lie in a vector.
+ORDERS = ("interleaved", "halves")
 
 
 def sinusoidal_positions(length: int, d_model: int) -> jax.Array:
@@ -27,11 +32,11 @@ def sinusoid(positions: ArrayLike, d_model: int, order: str = "interleaved") -> 
 
     `order`: "interleaved", sine and cosine in turn, or "halves", all sines first, as in Tensor2Tensor and Marian.
     """
-    check_choice(("interleaved", "halves"), order=order)
+    check_choice(ORDERS, order=order)
     turns = angles(positions, d_model)
     join: Any = {"interleaved": jnp.stack, "halves": jnp.concatenate}[order]
     paired: jax.Array = join([jnp.sin(turns), jnp.cos(turns)], axis=-1)
-    return paired.reshape(*jnp.shape(positions), d_model)
+    return reshaped(paired, *jnp.shape(positions), d_model)
 
 
 def angles(positions: ArrayLike, width: int, theta: float = 10_000.0) -> jax.Array:
@@ -39,24 +44,31 @@ def angles(positions: ArrayLike, width: int, theta: float = 10_000.0) -> jax.Arr
     check_positive(width=width, theta=theta)
     check_multiple(2, "for pairs of numbers", width=width)
     positions = jnp.asarray(positions)
-    wavelengths = theta ** (jnp.arange(0, width, 2) / width)
+    wavelengths = theta ** (jnp.arange(0, width, 2, dtype=jnp.float32) / width)
     return positions[..., None].astype(jnp.float32) / jnp.expand_dims(wavelengths, tuple(range(positions.ndim)))
 
 
-def apply_rotary(x_BTHK: ArrayLike, positions_BT: ArrayLike, theta: float = 10_000.0) -> jax.Array:
-    """Rotary positions (Su et al. 2021): each pair of neighbours (2i, 2i + 1) of a query or key, rotated.
+def apply_rotary(
+    x_BTHK: ArrayLike, positions_BT: ArrayLike, theta: float = 10_000.0, order: str = "interleaved"
+) -> jax.Array:
+    """Rotary positions (Su et al. 2021): pairs of numbers of a query or key, rotated by position / theta^(2i / d_k).
 
-    The angle is position / theta^(2i / d_k). `positions_BT` is [batch or 1, length], or [length].
-    Llama's code in Hugging Face has the pairs (i, i + d_k / 2) instead.
+    `positions_BT` is [batch or 1, length], or [length]. `order`: pair i is "interleaved", (2i, 2i + 1), or in "halves",
+    (i, i + d_k / 2), as in the weights of Llama and others at Hugging Face.
     """
+    check_choice(ORDERS, order=order)
     x_BTHK, positions_BT = jnp.asarray(x_BTHK), jnp.asarray(positions_BT)
     positions_BT = positions_BT[None] if positions_BT.ndim == 1 else positions_BT
-    check_shapes(x_BTHK=x_BTHK, positions_BT=positions_BT)
+    check_shapes(x_BTHK=x_BTHK, positions_PT=positions_BT)
     angles_BT1P = angles(positions_BT, x_BTHK.shape[-1], theta)[:, :, None]
     cos, sin = jnp.cos(angles_BT1P), jnp.sin(angles_BT1P)
-    even, odd = x_BTHK[..., 0::2], x_BTHK[..., 1::2]
-    turned = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
-    return turned.reshape(x_BTHK.shape).astype(x_BTHK.dtype)
+    if order == "interleaved":
+        first, second = x_BTHK[..., 0::2], x_BTHK[..., 1::2]
+    else:
+        first, second = jnp.split(x_BTHK, 2, axis=-1)
+    turned = [first * cos - second * sin, first * sin + second * cos]
+    joined = jnp.stack(turned, axis=-1) if order == "interleaved" else jnp.concatenate(turned, axis=-1)
+    return reshaped(joined, *x_BTHK.shape).astype(x_BTHK.dtype)
 
 
 def relative_distances(queries_BT: ArrayLike, keys_BS: ArrayLike) -> jax.Array:
@@ -97,7 +109,7 @@ def alibi_slopes(heads: int) -> list[float]:
 def alibi_bias(heads: int, queries_BT: ArrayLike, keys_BS: ArrayLike) -> jax.Array:
     """ALiBi's bias of the scores, BHTS: minus the slope times the distance, in both directions."""
     distance_B1TS = jnp.abs(relative_distances(queries_BT, keys_BS))[:, None].astype(jnp.float32)
-    return -jnp.asarray(alibi_slopes(heads))[None, :, None, None] * distance_B1TS
+    return -jnp.asarray(alibi_slopes(heads), jnp.float32)[None, :, None, None] * distance_B1TS
 
 
 class Positions(nn.Module):
@@ -138,6 +150,25 @@ class Positions(nn.Module):
         """The length of the longest sequence that it can encode; None without a limit."""
         return None
 
+    @classmethod
+    def overrides(cls, *methods: str) -> bool:
+        """Whether the class has its own version of one of these methods."""
+        return any(getattr(cls, method) is not getattr(Positions, method) for method in methods)
+
+
+# The methods of an encoding that act on attention's scores, that act in attention, and all.
+OF_SCORES = ("bias", "content_queries", "moved_values")
+IN_ATTENTION = ("rotate", *OF_SCORES)
+ALL_METHODS = ("embed", *IN_ATTENTION)
+
+
+def check_encoding(encoding: Any, methods: Sequence[str], hint: str) -> None:
+    """Raises an error if an encoding overrides none of these methods, so that it would have no effect."""
+    if not isinstance(encoding, Positions):
+        raise TypeError(f"encoding is {encoding!r}: must be a position encoding, as in Context(encoding=Rotary())")
+    if type(encoding) is not Positions and not encoding.overrides(*methods):
+        raise ValueError(f"{type(encoding).__name__} has none of the methods {', '.join(methods)}: {hint}")
+
 
 class Sinusoidal(Positions):
     """Section 3.5: fixed sinusoids, times `scale`, added to the embeddings. Any length."""
@@ -169,7 +200,7 @@ class Learned(Positions):
     @nn.compact
     def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
         size = nn.initializers.normal((self.base_d_model or x_BTD.shape[-1]) ** -0.5)
-        table = self.param("table", size, (self.max_length, x_BTD.shape[-1]))
+        table = self.param("table", size, (self.max_length, x_BTD.shape[-1]), jnp.float32)
         return x_BTD + rows_of(table, positions_BT).astype(x_BTD.dtype)
 
     @property
@@ -181,9 +212,10 @@ class Rotary(Positions):
     """Su et al. 2021: queries and keys are rotated by `apply_rotary`."""
 
     theta: float = 10_000.0
+    order: str = "interleaved"
 
     def rotate(self, x_BTHK: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        return apply_rotary(x_BTHK, positions_BT, self.theta)
+        return apply_rotary(x_BTHK, positions_BT, self.theta, self.order)
 
 
 class Relative(Positions):
@@ -219,8 +251,9 @@ class Relative(Positions):
         scores_BHTR = product("bthk,rk->bhtr", q_BTHK, self.keys_RK.astype(q_BTHK.dtype), jnp.float32)
         scores_BHTR = scores_BHTR * (self.scale or self.d_k**-0.5)
         rows_B1TS = self._rows(queries_BT, keys_BS)[:, None]
-        shape_BHTS = (*scores_BHTR.shape[:3], rows_B1TS.shape[-1])
-        return jnp.take_along_axis(scores_BHTR, jnp.broadcast_to(rows_B1TS, shape_BHTS), axis=-1)
+        # Zeros of the scores' shape: on a mesh the rows are then divided as the scores are.
+        rows_BHTS = rows_B1TS + jnp.zeros_like(scores_BHTR[..., :1], jnp.int32)
+        return jnp.take_along_axis(scores_BHTR, rows_BHTS, axis=-1)
 
     def moved_values(self, weights_BHTS: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
         # The total weight of each distance, times that distance's vector.
@@ -257,15 +290,17 @@ class TransformerXL(Positions):
     def setup(self) -> None:
         width, zeros = self.num_heads * self.d_k, nn.initializers.zeros_init()
         self.kernel_DF = self.param("kernel", xavier(), (self.d_model, width))
-        self.u_F, self.v_F = (self.param(name, zeros, (width,)) for name in ("content_bias", "distance_bias"))
+        self.u_F, self.v_F = (
+            self.param(name, zeros, (width,), jnp.float32) for name in ("content_bias", "distance_bias")
+        )
 
     def content_queries(self, q_BTHK: jax.Array) -> jax.Array:
-        return q_BTHK + self.u_F.reshape(1, 1, *q_BTHK.shape[2:]).astype(q_BTHK.dtype)
+        return q_BTHK + reshaped(self.u_F, 1, 1, *q_BTHK.shape[2:]).astype(q_BTHK.dtype)
 
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
         dtype = q_BTHK.dtype
-        kernel_DHK = self.kernel_DF.reshape(self.d_model, *q_BTHK.shape[2:]).astype(dtype)
-        q_BTHK = q_BTHK + self.v_F.reshape(1, 1, *q_BTHK.shape[2:]).astype(dtype)
+        kernel_DHK = reshaped(self.kernel_DF, self.d_model, *q_BTHK.shape[2:]).astype(dtype)
+        q_BTHK = q_BTHK + reshaped(self.v_F, 1, 1, *q_BTHK.shape[2:]).astype(dtype)
         factors_BTHD = product("bthk,dhk->bthd", q_BTHK, kernel_DHK, jnp.float32)
         of_sin, of_cos = factors_BTHD[..., 0::2], factors_BTHD[..., 1::2]  # of the distance, sine and cosine in turn
         angles_BT1P = angles(queries_BT, self.d_model)[:, :, None]
@@ -295,10 +330,10 @@ class T5(Positions):
 
     @nn.compact
     def bias(self, q_BTHK: jax.Array, queries_BT: jax.Array, keys_BS: jax.Array) -> jax.Array:
-        table_RH = self.param("table", nn.initializers.normal(0.02), (self.buckets, q_BTHK.shape[2]))
+        table_RH = self.param("table", nn.initializers.normal(0.02), (self.buckets, q_BTHK.shape[2]), jnp.float32)
         distances_BTS = relative_distances(queries_BT, keys_BS)
         rows_BTS = relative_buckets(distances_BTS, self.buckets, self.furthest, self.causal)
-        return jnp.moveaxis(table_RH[rows_BTS], -1, 1)
+        return jnp.moveaxis(rows_of(table_RH, rows_BTS), -1, 1)
 
 
 class ALiBi(Positions):

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.ad_checkpoint import checkpoint_name
 
-from transformer_jax.model.attention import Cache, Context
+from transformer_jax.model.cache import Cache
+from transformer_jax.model.checks import check_classes, check_shapes, check_whole
+from transformer_jax.model.context import Context, check_context
 from transformer_jax.model.layers import RESIDUAL, Dropout, LayerNorm, ModuleClass, NormPlacement, Rate, Residual
-from transformer_jax.model.positions import Positions
-from transformer_jax.model.shapes import check_shapes
+from transformer_jax.model.positions import ALL_METHODS, IN_ATTENTION, Positions, check_encoding
 
 # The caches of a decoder layer's two attentions, "self" and "cross"; and of all layers.
 LayerCache = dict[str, Cache]
@@ -30,13 +31,26 @@ class _Layer(nn.Module):
     alpha: float = 1.0
 
     def setup(self) -> None:
+        check_classes(attention_cls=self.attention_cls, feed_forward_cls=self.feed_forward_cls, norm_cls=self.norm_cls)
         self.self_attention = self.attention_cls()
-        self.self_attention_residual = self.make_residual()
+        self.self_attention_residual = _residual_of(self)
         self.feed_forward = self.feed_forward_cls()
-        self.feed_forward_residual = self.make_residual()
+        self.feed_forward_residual = _residual_of(self)
 
-    def make_residual(self) -> Any:
-        return self.residual_class(self.placement, self.norm_cls, self.dropout, self.alpha)
+
+def _residual_of(layer: _Layer) -> Any:
+    return layer.residual_class(layer.placement, layer.norm_cls, layer.dropout, layer.alpha)
+
+
+def _attended(
+    attention: Any, query: jax.Array, key_value: jax.Array | None, context: Context
+) -> tuple[jax.Array, Cache | None]:
+    """The output of attention, and its cache. Without one it is a plain call, whose output flax captures."""
+    check_context(context=context)
+    if context.cache is None:
+        return attention(query, key_value, context), None
+    output: tuple[jax.Array, Cache] = attention.with_context(query, key_value, context)
+    return output
 
 
 class EncoderLayer(_Layer):
@@ -48,7 +62,7 @@ class EncoderLayer(_Layer):
 
     def __call__(self, x_BSD: jax.Array, context: Context) -> jax.Array:
         y = self.self_attention_residual.pre(x_BSD)
-        y, _ = self.self_attention.with_context(y, y, context)
+        y, _ = _attended(self.self_attention, y, y, context)
         x_BSD = self.self_attention_residual.add(x_BSD, y, context.deterministic)
 
         y = self.feed_forward(self.feed_forward_residual.pre(x_BSD), context.deterministic)
@@ -65,17 +79,20 @@ class DecoderLayer(_Layer):
     def setup(self) -> None:
         super().setup()
         self.cross_attention = self.attention_cls()
-        self.cross_attention_residual = self.make_residual()
+        self.cross_attention_residual = _residual_of(self)
 
     def __call__(
         self, x_BTD: jax.Array, memory_BSD: jax.Array | None, context: Context, cross_context: Context
     ) -> tuple[jax.Array, LayerCache | None]:
+        check_context(cross_context=cross_context)
+        if cross_context.window is not None or cross_context.is_causal or cross_context.segments_BT is not None:
+            raise ValueError("cross_context: window, is_causal and segments_BT are for self-attention, in `context`")
         y = self.self_attention_residual.pre(x_BTD)
-        y, own = self.self_attention.with_context(y, y, context)
+        y, own = _attended(self.self_attention, y, y, context)
         x_BTD = self.self_attention_residual.add(x_BTD, y, context.deterministic)
 
         y = self.cross_attention_residual.pre(x_BTD)
-        y, cross = self.cross_attention.with_context(y, memory_BSD, cross_context)
+        y, cross = _attended(self.cross_attention, y, memory_BSD, cross_context)
         x_BTD = self.cross_attention_residual.add(x_BTD, y, context.deterministic)
 
         y = self.feed_forward(self.feed_forward_residual.pre(x_BTD), context.deterministic)
@@ -98,20 +115,19 @@ class _Stack(nn.Module):
     dropout: Rate = 0.0
     final_norm_cls: ModuleClass | None = None
     share_layers: bool = False
+    remat: bool = False
 
     def setup(self) -> None:
+        check_whole(num_layers=self.num_layers)
+        check_classes(layer_cls=self.layer_cls, positions_cls=self.positions_cls, final_norm_cls=self.final_norm_cls)
         stored = 1 if self.share_layers else self.num_layers
         self.layers = [self.layer_cls() for _ in range(stored)]
         first = self.positions_cls()
+        check_encoding(first, ALL_METHODS, "it has no effect")
         self.positions = [first, *(self.positions_cls() for _ in range(1, stored if first.per_layer else 1))]
         self.drop = Dropout(self.dropout)
         if self.final_norm_cls is not None:
             self.final_norm = self.final_norm_cls()
-
-    def in_order(self) -> list[tuple[Any, Positions]]:
-        """Each layer as it is applied, with its positions: with `share_layers` all are the same."""
-        layers, positions = self.layers, self.positions
-        return [(layers[i % len(layers)], positions[i % len(positions)]) for i in range(self.num_layers)]
 
     def check_length(self, length: int) -> None:
         limit = self.positions[0].limit
@@ -120,27 +136,52 @@ class _Stack(nn.Module):
 
     def pre(self, x_BTD: jax.Array, context: Context, filled: Any = 0) -> tuple[jax.Array, Context]:
         """Embeddings with positions and dropout on the sum; and the positions, by default counted from `filled`."""
-        length = x_BTD.shape[-2]
+        check_context(context=context)
+        if context.encoding is not None:
+            name = type(context.encoding).__name__
+            raise ValueError(f"encoding is {name}: a stack makes its own, as in Encoder(..., positions_cls={name})")
         if context.positions_BT is None:
+            check_shapes(x_BTD=x_BTD)
+            length = jnp.shape(x_BTD)[1]
             self.check_length(length)
             context = context.replace(positions_BT=filled + jnp.arange(length)[None])
-        check_shapes(x_BTD=x_BTD, positions_BT=context.positions_BT)
-        x_BTD = self.drop(self.positions[0].embed(x_BTD, context.positions_BT), context.deterministic)
+        check_shapes(x_BTD=x_BTD, positions_PT=context.positions_BT)
+        x_BTD = self.drop(self.positions[0].embed(jnp.asarray(x_BTD), context.positions_BT), context.deterministic)
         return checkpoint_name(x_BTD, RESIDUAL), context
-
-    def of_layer(self, context: Context, layer: int, encoding: Positions | None, cache: Any = None) -> Context:
-        """The context of one layer."""
-        head_mask = context.head_mask
-        if head_mask is not None:
-            shape, layers = jnp.shape(head_mask), self.num_layers
-            if len(shape) != 2 or shape[0] != layers:
-                raise ValueError(f"head_mask has the shape {shape}: must be [layers, heads], with layers = {layers}")
-            head_mask = jnp.asarray(head_mask)[layer]
-        own: Context = context.replace(encoding=encoding, cache=cache, head_mask=head_mask)
-        return own
 
     def post(self, x_BTD: jax.Array) -> jax.Array:
         return x_BTD if self.final_norm_cls is None else self.final_norm(x_BTD)
+
+
+# Functions, because flax captures what methods return, and layers and encodings are not arrays.
+
+
+def _in_order(stack: _Stack) -> list[tuple[Any, Positions]]:
+    """Each layer as it is applied, with its positions: with `share_layers` all are the same."""
+    layers, positions = stack.layers, stack.positions
+    return [(layers[i % len(layers)], positions[i % len(positions)]) for i in range(stack.num_layers)]
+
+
+def _of_layer(
+    stack: _Stack, context: Context, layer: int, encoding: Positions | None = None, cache: Any = None
+) -> Context:
+    """The context of one layer."""
+    head_mask = context.head_mask
+    if head_mask is not None:
+        shape, layers = jnp.shape(head_mask), stack.num_layers
+        if len(shape) != 2 or shape[0] != layers:
+            raise ValueError(f"head_mask has the shape {shape}: must be [layers, heads], with layers = {layers}")
+        head_mask = jnp.asarray(head_mask)[layer]
+    if encoding is not None and not encoding.overrides(*IN_ATTENTION):
+        encoding = None
+    return context.replace(encoding=encoding, cache=cache, head_mask=head_mask)
+
+
+def _applied(stack: _Stack, layer: Any, *inputs: Any) -> Any:
+    """The layer's output. With `remat` its backward pass computes what is inside it again."""
+    if stack.remat and not stack.is_initializing():
+        return nn.remat(lambda layer, *inputs: layer(*inputs))(layer, *inputs)
+    return layer(*inputs)
 
 
 class Encoder(_Stack):
@@ -152,14 +193,15 @@ class Encoder(_Stack):
     - `dropout`: the rate at which the sum of embeddings and positions is dropped.
     - `final_norm_cls`: makes the norm at the end, for layers with pre-norm; post-norm, the paper's, has none.
     - `share_layers`: one layer, applied `num_layers` times.
+    - `remat`: gradients keep each layer's input and compute the rest again (`flax.linen.remat`).
 
     `transformer_jax.model.build.encoder(config)` makes it from a config.
     """
 
     def __call__(self, x_BSD: jax.Array, context: Context) -> jax.Array:
         x_BSD, context = self.pre(x_BSD, context)
-        for i, (layer, encoding) in enumerate(self.in_order()):
-            x_BSD = layer(x_BSD, self.of_layer(context, i, encoding))
+        for i, (layer, encoding) in enumerate(_in_order(self)):
+            x_BSD = _applied(self, layer, x_BSD, _of_layer(self, context, i, encoding))
         return self.post(x_BSD)
 
 
@@ -183,11 +225,12 @@ class Decoder(_Stack):
         # A custom layer's cache need not count its slots where positions are given.
         filled = 0 if cache is None or context.positions_BT is not None else cache[0]["self"]["filled"]
         x_BTD, context = self.pre(x_BTD, context, filled)
+        check_context(cross_context=cross_context)
         caches = []
-        for i, (layer, encoding) in enumerate(self.in_order()):
-            own = self.of_layer(context, i, encoding, cache and cache[i]["self"])
-            cross = self.of_layer(cross_context, i, None, cache and cache[i]["cross"])
-            x_BTD, new_cache = layer(x_BTD, memory_BSD, own, cross)
+        for i, (layer, encoding) in enumerate(_in_order(self)):
+            own = _of_layer(self, context, i, encoding, cache and cache[i]["self"])
+            cross = _of_layer(self, cross_context, i, cross_context.encoding, cache and cache[i]["cross"])
+            x_BTD, new_cache = _applied(self, layer, x_BTD, memory_BSD, own, cross)
             caches.append(new_cache)
         x_BTD = self.post(x_BTD)
         x_BTD = x_BTD if self.output_divisor == 1 else x_BTD / self.output_divisor
@@ -196,7 +239,7 @@ class Decoder(_Stack):
     def new_cache(self, memory_BSD: jax.Array, length: int, beams: int = 1) -> DecoderCache:
         """An empty cache for decoding `beams` targets per row, of up to `length` tokens each, against this memory."""
         self.check_length(length)
-        return tuple(layer.new_cache(memory_BSD, length * beams) for layer, _ in self.in_order())
+        return tuple(layer.new_cache(memory_BSD, length * beams) for layer, _ in _in_order(self))
 
 
 def attention_weights_of(shown: Any, attention: str) -> list[jax.Array]:

@@ -9,9 +9,10 @@ from flax import linen as nn
 from jax.typing import ArrayLike
 
 from transformer_jax.model import build
-from transformer_jax.model.attention import Context, causal_mask, combine_masks, padding_mask, segment_mask
+from transformer_jax.model.checks import check_choice, check_ids, check_shapes
+from transformer_jax.model.context import Context
 from transformer_jax.model.layers import Embedding
-from transformer_jax.model.shapes import check_choice, check_ids, check_shapes
+from transformer_jax.model.masks import causal_mask, combine_masks, padding_mask, segment_mask
 from transformer_jax.model.stacks import DecoderCache
 from transformer_jax.model_config import ModelConfig
 
@@ -24,7 +25,8 @@ class AttentionInputs(NamedTuple):
 
     - `source_mask`, `target_mask`, `cross_mask`: the masks of the encoder's and the decoder's self-attention and of
       cross-attention, boolean [B or 1, H or 1, T or 1, S or 1]. They default to padding (where a token is `pad_id`),
-      other segments and, in the decoder, later tokens; an explicit mask replaces all of its default.
+      other segments and, in the decoder, later tokens; an explicit mask replaces all of its default. Fused kernels
+      compute only the default, and give NaN in rows whose padding is not at the end: for them give `padding_mask`.
     - `source_segments`, `target_segments`: the number of each token's sentence where several are packed into a row, 0
       at padding; a target's sentence attends to the source's of the same number.
     - `source_positions`, `target_positions`: by default 0, 1, 2 ..., in each segment.
@@ -67,7 +69,9 @@ class Transformer(nn.Module):
         if config.tie_embeddings == "none":
             self.output_embedding = build.embedding(config, self._target_size, is_output=True)
         if config.output_bias:
-            self.output_bias_N = self.param("output_bias", nn.initializers.zeros_init(), (self._target_size,))
+            self.output_bias_N = self.param(
+                "output_bias", nn.initializers.zeros_init(), (self._target_size,), jnp.float32
+            )
         self.encoder = build.encoder(config)
         self.decoder = build.decoder(config)
 
@@ -163,11 +167,11 @@ class Transformer(nn.Module):
         if mask is not None:
             return context
         mask = padding_mask(tokens_BT, self.config.pad_id)
+        lengths_B = self._lengths(tokens_BT) if segments_BT is None else None
         if self.config.window is None:  # with a window attention hides these: here they would be quadratic in length
             of_later = causal_mask(jnp.shape(tokens_BT)[1]) if is_causal else None
             of_segments = None if segments_BT is None else segment_mask(segments_BT, segments_BT)
-            mask = combine_masks(of_later, mask, of_segments)
-        lengths_B = self._lengths(tokens_BT) if segments_BT is None else None
+            mask, segments_BT = combine_masks(of_later, mask, of_segments), None
         default: Context = context.replace(mask=mask, lengths_B=lengths_B, is_causal=is_causal, segments_BT=segments_BT)
         return default
 
@@ -178,7 +182,7 @@ class Transformer(nn.Module):
         return head_masks or {}
 
     def _lengths(self, tokens_BT: ArrayLike) -> jax.Array:
-        """The number of tokens of each row, for fused kernels: there rows must have their padding at the end."""
+        """The number of tokens of each row, for fused kernels: NaN where padding is not at the end of a row."""
         return jnp.sum(jnp.asarray(tokens_BT) != self.config.pad_id, axis=-1, dtype=jnp.int32)
 
     def step(self, *inputs: Any, **options: Any) -> tuple[jax.Array, DecoderCache]:
@@ -194,6 +198,8 @@ class Transformer(nn.Module):
         mask: ArrayLike | None = None,
         positions_BT: ArrayLike | None = None,
         key_positions: ArrayLike | None = None,
+        *,
+        head_masks: HeadMasks | None = None,
     ) -> tuple[jax.Array, DecoderCache]:
         """The decoder's output for new tokens, by default those that follow the cache's, and the cache with them.
 
@@ -202,9 +208,10 @@ class Transformer(nn.Module):
         - `positions_BT`, `key_positions`: positions of tokens and of all slots; by default slot l is at position l.
         """
         check_ids("tokens", tokens_BT, self._target_size)
-        window = self.config.window
-        context = Context(mask, positions_BT=positions_BT, key_positions_BS=key_positions, window=window)
-        cross_context = Context(_known(memory_mask))
+        heads, window = self._checked(head_masks), self.config.window
+        places = {"positions_BT": positions_BT, "key_positions_BS": key_positions}
+        context = Context(mask, head_mask=heads.get("decoder"), window=window, **places)
+        cross_context = Context(_known(memory_mask), head_mask=heads.get("cross"))
         decoded: Any = self.decoder(self._target_embedding(tokens_BT), None, context, cross_context, cache)
         return decoded
 

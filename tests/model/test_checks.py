@@ -1,5 +1,7 @@
 """What users pass wrongly: each gets a line that says what would be right, and no wrong result."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +12,14 @@ from transformer_jax import (
     ALiBi,
     AttentionInputs,
     Context,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    LayerNorm,
     MultiHeadAttention,
+    Positions,
+    Rotary,
+    Sinusoidal,
     causal_mask,
     combine_masks,
     padding_mask,
@@ -21,6 +30,7 @@ from transformer_jax.model.positions import apply_rotary, relative_buckets, sinu
 
 KEY = jax.random.key(0)
 X, HEADS, SCORES = (jnp.ones(shape) for shape in ((2, 4, 8), (2, 4, 2, 6), (2, 2, 4, 4)))
+MASK = X[:, None, None, :, 0] > 0
 ONE = np.zeros((1, 1), int)
 ADDED = jnp.where(causal_mask(4), 0, -(10**9))
 
@@ -57,6 +67,49 @@ def remembered(key_value, **fields):
     variables = attention.init(KEY, X, X)
     cache = attention.apply(variables, X, method="project_memory")
     return attention.apply(variables, X, key_value, Context(cache=cache, **fields), method="with_context")
+
+
+def crossed(**fields):
+    return MultiHeadAttention(2).init(KEY, X, X[:, :3], Context(**fields), method="with_context")
+
+
+def cached(length, of_heads=2, **fields):
+    context = Context(cache=MultiHeadAttention(of_heads).new_cache(2, length, 8), **fields)
+    return MultiHeadAttention(2).init(KEY, X, X, context, method="with_context")
+
+
+LAYER = {
+    "attention_cls": functools.partial(MultiHeadAttention, 2),
+    "feed_forward_cls": functools.partial(FeedForward, 4),
+}
+
+
+def layer(layer_cls, *inputs):
+    return layer_cls(**LAYER).init(KEY, *inputs)
+
+
+def encoder(mask=None, encoding=None, **fields):
+    context = Context(encoding=encoding) if mask is None else mask
+    return Encoder(functools.partial(EncoderLayer, **LAYER), 1, **fields).init(KEY, X, context)
+
+
+def encoded(encoding):
+    return MultiHeadAttention(2).init(KEY, X, X, Context(encoding=encoding), method="with_context")
+
+
+class Misspelt(Positions):
+    def biass(self, q_BTHK, queries_BT, keys_BS):
+        return jnp.zeros((1, 1, 1, 1))
+
+
+class OfTwoAxes(Positions):
+    def bias(self, q_BTHK, queries_BT, keys_BS):
+        return jnp.zeros((queries_BT.shape[1], keys_BS.shape[1]))
+
+
+class OfThreeAxes(Positions):
+    def bias(self, q_BTHK, queries_BT, keys_BS):
+        return jnp.zeros((2, queries_BT.shape[1], keys_BS.shape[1]))
 
 
 def biased(bias):
@@ -106,13 +159,36 @@ def model(*inputs, head_masks=None, **changes):
         (lambda: model(SOURCE, TARGET, head_masks={"cross": np.ones(2)}), "head_mask has .* with layers = 1"),
         (lambda: model(SOURCE, TARGET, head_masks={"encode": X[0]}), "head_masks = 'encode': must be one of encoder, "),
         (lambda: combine_masks(causal_mask(4), X[..., 0] > 0), r"mask has the shape \(2, 4\): .*None, None, :\]"),
-        (lambda: placed(is_causal=True), "mask is None, but lengths_B or is_causal describes one"),
-        (lambda: placed(lengths_B=[4, 4], window=1), "mask is None, but lengths_B or is_causal describes one"),
+        (lambda: placed(lengths_B=[4, 4], window=1), "mask is None, but lengths_B describes one"),
+        (lambda: attention(X, X[:1]), "key_value .* with batch = 2, as query has"),
+        (lambda: scaled_dot_product_attention(HEADS, HEADS[:1], HEADS[:1]), "k has .* with batch = 2, as q has"),
+        (lambda: crossed(window=2), "window and segments_BT are for self-attention: here are 4 queries and 3 keys"),
+        (lambda: crossed(is_causal=True), "for self-attention: here are 4 queries and 3 keys"),
+        (lambda: crossed(segments_BT=np.ones((2, 4))), "for self-attention: here are 4 queries and 3 keys"),
+        (lambda: layer(DecoderLayer, X, X, Context(), Context(window=2)), "cross_context: window, is_causal and"),
+        (lambda: remembered(None, window=2), "cache is that of a memory"),
+        (lambda: cached(4, segments_BT=np.ones((2, 4))), "segments_BT: must not be given with a cache"),
+        (lambda: cached(3), "cache has 3 slots, for 4 new tokens"),
+        (lambda: cached(4, of_heads=4), "keys has .* with heads of keys and values = 4, as cache has"),
+        (lambda: placed(head_mask=jnp.ones((2, 2))), r"head_mask has .*must be \[heads\]; here are other axes"),
+        (lambda: combine_masks(causal_mask(3), causal_mask(4)), "masks have the shapes .*must be of one size, or 1"),
+        (lambda: padding_mask(X[..., 0]), "tokens is float32: must be an array of token ids"),
+        (lambda: scaled_dot_product_attention(*[HEADS] * 3, scale=0), "scale = 0: must be above 0"),
+        (lambda: attention(X, X, scale=0.0), "scale = 0.0: must be above 0"),
+        (lambda: MultiHeadAttention(2.0).init(KEY, X, X), "num_heads = 2.0: must be a whole number"),
+        (lambda: encoder(encoding=ALiBi()), r"encoding is ALiBi: .*Encoder\(..., positions_cls=ALiBi\)"),
+        (lambda: encoded(Sinusoidal()), "Sinusoidal has none of the methods rotate, .*no effect in attention"),
+        (lambda: encoded(Misspelt()), "Misspelt has none of the methods rotate, bias"),
+        (lambda: encoder(positions_cls=Misspelt), "Misspelt has none of the methods embed, rotate"),
+        (lambda: encoded(OfTwoAxes()), r"OfTwoAxes.bias has the shape \(4, 4\): must be \[batch, heads, queries, keys"),
+        (lambda: encoded(OfThreeAxes()), r"OfThreeAxes.bias has the shape \(2, 4, 4\): must be \[batch, heads"),
+        (lambda: attention(X, X, implementation="cudnn"), "needs an NVIDIA GPU with cuDNN; 'plain' runs anywhere"),
         (lambda: remembered(None, encoding=ALiBi()), "cache is that of a memory"),
         (lambda: remembered(X), "cache is that of a memory"),
         (lambda: attention(X, X, softcap=0.0), "softcap = 0.0: must be above 0"),
         (lambda: attention(X, X, num_key_value_heads=0), "num_key_value_heads = 0: must be above 0"),
         (lambda: attention(X, X, dropout=-0.1), "dropout = -0.1: must be at least 0"),
+        (lambda: apply_rotary(HEADS, jnp.arange(4), order="half"), "order = 'half': must be one of interleaved"),
         (lambda: FeedForward(4, "tanh").init(KEY, X), "activation = 'tanh': must be one of relu, .*swiglu"),
         (lambda: Residual("pre-norm").init(KEY, X, method="pre"), "placement = 'pre-norm': must be one of post, pre,"),
         (lambda: Embedding(9, 8, initial="unitary").init(KEY, SOURCE), "initial = 'unitary': must be one of normal,"),
@@ -125,9 +201,23 @@ def test_a_wrong_argument_is_refused_with_what_would_be_right(call, problem):
         call()
 
 
-def test_one_row_of_keys_serves_every_row_of_queries():
-    one = scaled_dot_product_attention(HEADS, HEADS[:1], HEADS[:1])[0]
-    assert (one == scaled_dot_product_attention(HEADS, HEADS, HEADS)[0]).all()
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda: encoder(MASK), "context is of the type .*Array.*: must be a Context; a mask is given as Context"),
+        (lambda: MultiHeadAttention(2).init(KEY, X, X, MASK, method="with_context"), "context is of the type .*Array"),
+        (lambda: layer(EncoderLayer, X, MASK), "context is of the type .*Array"),
+        (lambda: layer(DecoderLayer, X, X, Context(), MASK), "cross_context is of the type .*Array"),
+        (lambda: encoded("rotary"), r"encoding is 'rotary': .*Context\(encoding=Rotary\(\)\)"),
+        (lambda: attention(X, X, qk_norm=True), "qk_norm is True: must be a class or a functools.partial"),
+        (lambda: encoder(positions_cls=Rotary()), r"is a module, Rotary\(.*class .*, as positions_cls=Rotary"),
+        (lambda: encoder(final_norm_cls=LayerNorm()), "final_norm_cls is a module, LayerNorm.*must be"),
+        (lambda: EncoderLayer(MultiHeadAttention(2), FeedForward).init(KEY, X, Context()), "attention_cls is a module"),
+    ],
+)  # fmt: skip
+def test_a_wrong_type_is_told_with_the_right_one(call, problem):
+    with pytest.raises(TypeError, match=problem):
+        call()
 
 
 @pytest.mark.parametrize("changes", [{}, {"num_key_value_heads": 1}, {"window": 1}], ids=str)

@@ -6,12 +6,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import linen as nn
 from jax.typing import ArrayLike
 
 # docs/modules.md explains the letters.
 AXES = {
     "B": "batch", "L": "length", "T": "queries", "S": "keys", "D": "width", "E": "width", "H": "heads",
-    "G": "heads of keys and values", "K": "d_k", "V": "d_v",
+    "G": "heads of keys and values", "K": "d_k", "V": "d_v", "P": "batch or 1",
 }  # fmt: skip
 # Arrays whose last axis is one of these are features, which must be floating-point numbers.
 FEATURES = "DEKV"
@@ -25,16 +26,19 @@ TYPES: dict[Any, str] = {
 def check_shapes(**arrays: Any) -> None:
     """Raises ValueError unless each array has the axes that the end of its name says, a letter the same size in all.
 
-    Where the first array has more rows, "B" may also be 1: the row is the same for all of them.
+    "P" is "B" or 1: a row that is the same for all sentences.
     """
     known: dict[str, tuple[int, str]] = {}
     for argument, array in arrays.items():
         name, _, letters = argument.rpartition("_")
         shape = np.shape(array)
-        problem = "" if len(shape) == len(letters) else f"; {name}[None] adds an axis for a batch of one"
+        problem = ""
+        if len(shape) != len(letters):
+            is_of_one = letters[0] == "B" and len(shape) == len(letters) - 1
+            problem = f"; {name}[None] adds an axis for a batch of one" if is_of_one else "; here are other axes"
         for letter, size in zip(letters, shape, strict=False):
-            expected, first = known.setdefault(letter, (size, name))
-            if size != expected and not (letter == "B" and size == 1):
+            expected, first = known.setdefault("B" if letter == "P" else letter, (size, name))
+            if size != expected and not (letter == "P" and size == 1):
                 problem = problem or f" with {AXES[letter]} = {expected}, as {first} has"
         if problem:
             axes = ", ".join(AXES[letter] for letter in letters)
@@ -76,6 +80,24 @@ def check_positive(**numbers: Any) -> None:
     for name, number in numbers.items():
         if number is not None and not isinstance(number, jax.core.Tracer) and not number > 0:
             raise ValueError(f"{name} = {number}: must be above 0")
+
+
+def check_whole(**numbers: Any) -> None:
+    """Raises ValueError unless each number that is given is a whole number above 0."""
+    for name, number in numbers.items():
+        if number is not None and (isinstance(number, bool) or not isinstance(number, (int, np.integer))):
+            raise ValueError(f"{name} = {number!r}: must be a whole number")
+    check_positive(**numbers)
+
+
+def check_classes(**classes: Any) -> None:
+    """Raises TypeError unless each that is given makes modules when it is called: a module itself does not."""
+    for name, found in classes.items():
+        is_module = isinstance(found, nn.Module)
+        if is_module or not (found is None or callable(found)):
+            kind = type(found).__name__
+            made, right = (f"a module, {kind}(...)", kind) if is_module else (repr(found), "LayerNorm")
+            raise TypeError(f"{name} is {made}: must be a class or a functools.partial of one, as {name}={right}")
 
 
 def check_choice(choices: Collection[str], **values: str) -> None:
