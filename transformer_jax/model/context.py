@@ -46,8 +46,8 @@ class Context:
 
     mask: Any = None
     encoding: Positions | None = None
-    positions_BT: ArrayLike | None = None
-    key_positions_BS: ArrayLike | None = None
+    positions_BT: Any = None
+    key_positions_BS: Any = None
     cache: Cache | None = None
     head_mask: ArrayLike | None = None
     lengths_B: ArrayLike | None = None
@@ -85,7 +85,7 @@ def check_context(**contexts: Any) -> None:
             raise TypeError(f"{name} is of the type {kind}: must be a Context; a mask is given as Context(mask)")
 
 
-def resolved(context: Context, query: ArrayLike, key_value: ArrayLike | None) -> Context:
+def resolved(context: Context, query: Any, key_value: Any) -> Context:
     """The context of attention with these inputs, checked, with positions where the encoding or a window needs them."""
     check_context(context=context)
     check_positive(window=context.window)
@@ -121,7 +121,7 @@ def resolved(context: Context, query: ArrayLike, key_value: ArrayLike | None) ->
     return _with_positions(context, query, key_value)
 
 
-def _with_positions(context: Context, query: ArrayLike, key_value: ArrayLike | None) -> Context:
+def _with_positions(context: Context, query: Any, key_value: Any) -> Context:
     """The context with positions of queries and keys, given or counted."""
     cache, queries_BT, keys_BS = context.cache, context.positions_BT, context.key_positions_BS
     if queries_BT is None:

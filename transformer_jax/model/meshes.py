@@ -50,14 +50,14 @@ def precision_of(x: jax.Array) -> jax.lax.Precision | None:
 
 
 def reshaped(x: jax.Array, *shape: int) -> jax.Array:
-    """`x.reshape(shape)`. Of axes that are merged or split, the first stays divided as it was, if its size allows."""
+    """`x.reshape(shape)`. Of axes that are merged or split only the first stays divided, if its size allows."""
     mesh = explicit_mesh(x)
     if mesh is None:
         return x.reshape(shape)
     division = {math.prod(x.shape[:i]): axis for i, axis in enumerate(_division(x)) if axis is not None}
     axes = []
     for i, size in enumerate(shape):
-        axis = division.get(math.prod(shape[:i]))
+        axis = division.pop(math.prod(shape[:i]), None)
         axes.append(axis if axis is not None and size % math.prod(mesh.shape[name] for name in axis) == 0 else None)
     return jax.lax.reshape(x, shape, out_sharding=_sharding(mesh, axes))
 

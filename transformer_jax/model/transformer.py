@@ -209,7 +209,7 @@ class Transformer(nn.Module):
         """
         check_ids("tokens", tokens_BT, self._target_size)
         heads, window = self._checked(head_masks), self.config.window
-        places = {"positions_BT": positions_BT, "key_positions_BS": key_positions}
+        places: dict[str, Any] = {"positions_BT": positions_BT, "key_positions_BS": key_positions}
         context = Context(mask, head_mask=heads.get("decoder"), window=window, **places)
         cross_context = Context(_known(memory_mask), head_mask=heads.get("cross"))
         decoded: Any = self.decoder(self._target_embedding(tokens_BT), None, context, cross_context, cache)
