@@ -210,7 +210,7 @@ def test_causality_segments_a_window_and_a_bias_add_to_the_mask():
     attention, segments = MultiHeadAttention(num_heads=2), jnp.array([[1, 1, 2], [1, 2, 2]])
     variables, places = variables_of(attention, X_BTD, X_BTD), jnp.arange(T)
     padding, bias = padding_mask(jnp.array([[5, 6, 7], [5, 6, 0]])), drawn(B, 2, T, T, seed=4)
-    near = jnp.abs(places[:, None] - places)[None, None] <= 1
+    near = jnp.abs(places[:, None] - places[None])[None, None] <= 1
     described = {"is_causal": True, "segments_BT": segments}
     full = combine_masks(padding, causal_mask(T), segment_mask(segments, segments))
 
