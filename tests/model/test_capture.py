@@ -70,7 +70,7 @@ def test_activations_are_the_ones_that_the_model_uses():
 
 
 @pytest.mark.parametrize("changes", [DEEP, {"window": 1, "norm": "sandwich", "norm_kind": "rms"}])
-def test_clean_patched_into_clean_changes_no_bit(changes):
+def test_clean_patched_into_clean_changes_nothing(changes):
     """Each alone, and all at once, as arguments of the program: with constants XLA rounds differently."""
     model, variables = built(**changes)
     logits, found = captured(**changes)
@@ -86,7 +86,8 @@ def test_clean_patched_into_clean_changes_no_bit(changes):
 
     for wanted in [*found, ""]:
         chosen = {name: wanted in (name, "") for name in found}
-        np.testing.assert_array_equal(with_clean(chosen, found), logits, wanted)
+        # Not to the bit: XLA may compute what is returned apart from what the program goes on with.
+        assert_close(with_clean(chosen, found), logits, within=1e-6)
     assert_close(patched({"encoder/residual": lambda *_: found["encoder/residual"]}, **changes), logits)
 
 
