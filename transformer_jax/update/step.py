@@ -163,12 +163,17 @@ def make_train_step(
                 f"batch has {rows} rows: must be a multiple of {shards * parts}, for {shards} parts of the mesh and "
                 f"train.accumulate = {parts}"
             )
-        result: tuple[TrainState, StepMetrics] = jitted(seed, state, batch)
+        result: tuple[TrainState, StepMetrics] = jitted(as_seed(seed), state, batch)
         return result
 
     for name in ("lower", "trace", "eval_shape", "clear_cache"):  # what else a jitted function has
         setattr(step, name, getattr(jitted, name))
     return step
+
+
+def as_seed(seed: Any) -> Any:
+    """A seed of Python as uint32: jax.jit would take it for an int32."""
+    return seed if isinstance(seed, jax.Array) else np.uint32(seed)
 
 
 def jitted_step(config: ExperimentConfig, optimizer: Optimizer, mesh: Mesh, abstract: TrainState | None = None) -> Any:
