@@ -16,9 +16,9 @@ from tests.support.many_processes import free_address, job, train
 from tests.support.places import ROOT
 from tests.support.training_runs import assert_same_run, command, environment, metrics
 
-OPTIONS = ("train.log_every=6", "train.steps=60", "mesh.start_within=30")
-# The longest that any of them may take.
-TWO_MINUTES = 120.0
+OPTIONS = ("train.log_every=6", "train.steps=60", "mesh.start_within=100")
+# A process that runs for longer hangs, on a busy machine, too.
+PATIENCE = 600.0
 # What is done in one process before the command runs; `{who}` is its number.
 PROGRAM = """
 import ctypes, errno, os, sys, time
@@ -80,7 +80,7 @@ def lines(running, number: int) -> list[str]:
     return [line for line in running.told(number).splitlines() if line.startswith(("failed:", "error:"))]
 
 
-def ended(running, within: float = TWO_MINUTES) -> list[int]:
+def ended(running, within: float = PATIENCE) -> list[int]:
     """The statuses of all, and what they said; fails if one still runs after so many seconds."""
     begin = time.monotonic()
     try:
@@ -156,7 +156,7 @@ def test_a_disk_that_is_full_for_one(workdir, straight, failing_calls, who):
 @pytest.mark.parametrize("who", [0, 1])
 def test_a_listing_that_lacks_the_newest_checkpoint(workdir, straight, failing_calls, who):
     with job(workdir, 2, *OPTIONS, program=in_one(who, "fail('', '12', HIDE, 0)")) as running:
-        assert ended(running, 300) == [0, 0]
+        assert ended(running) == [0, 0]
     assert_same_run(workdir, straight)
 
 
@@ -201,7 +201,7 @@ def test_a_first_process_that_never_comes(place):
     address, workdir = free_address(), place / "headless"
     flags = (f"--coordinator={address}", "--processes=2", "--process-id=1")
     started = [*command(workdir, *OPTIONS, "mesh.start_within=5"), *flags]
-    done = subprocess.run(started, env=environment(), capture_output=True, text=True, timeout=TWO_MINUTES, cwd=ROOT)
+    done = subprocess.run(started, env=environment(), capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT)
     assert done.returncode == 1 and done.stderr.count("failed:") == 1 and "process 0" in done.stderr
 
 

@@ -20,9 +20,9 @@ MESH = MeshConfig(start_within=20, lost_after=20, stalled_after=20)
 
 @pytest.fixture
 def ended(monkeypatch):
-    """The lines with which processes would have ended."""
+    """The lines with which processes would have ended. Not undone, because threads may come to it after the test."""
     lines = []
-    monkeypatch.setattr(module, "give_up", lambda line, status, first: lines.append(f"{line} [{status}]"))
+    module.give_up = lambda line, status, first: lines.append(f"{line} [{status}]")
     monkeypatch.setattr(module, "SECONDS_BETWEEN_BEATS", 0.05)
     return lines
 

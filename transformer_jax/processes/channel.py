@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from transformer_jax.config import MeshConfig
@@ -174,9 +174,8 @@ class Channel:
 
     def beat(self) -> None:
         """Says every second how far this process is, and notices when process 0 is silent."""
-        while not self._is_over:
-            time.sleep(SECONDS_BETWEEN_BEATS)
-            self._silent += SECONDS_BETWEEN_BEATS
+        for seconds in _beats(lambda: self._is_over):
+            self._silent += seconds
             self.send("at", *watchdog.state())
             if self._silent > self._mesh.lost_after:
                 self.leave(f"{self.names[0]} is lost: silent for {self._mesh.lost_after:g} s")
@@ -250,15 +249,24 @@ class Hub:
             other.closed.wait(max(0.0, deadline - time.monotonic()))
 
     def _beat(self) -> None:
-        while not self._is_over:
-            time.sleep(SECONDS_BETWEEN_BEATS)
+        for seconds in _beats(lambda: self._is_over):
             self._to_all("alive")
             for number in self._others:
-                self._silent[number] += SECONDS_BETWEEN_BEATS
+                self._silent[number] += seconds
                 if self._silent[number] > self._mesh.lost_after:
                     self._lost(number, f"silent for {self._mesh.lost_after:g} s")
-            if stalled := self._watchdog.look(SECONDS_BETWEEN_BEATS):
+            if stalled := self._watchdog.look(seconds):
                 self._end(stalled[0], behind=stalled[1])
+
+
+def _beats(is_over: Callable[[], bool]) -> Iterator[float]:
+    """The seconds since the last beat, again and again. Those in which this process was suspended are left out."""
+    last = time.monotonic()
+    while not is_over():
+        time.sleep(SECONDS_BETWEEN_BEATS)
+        now = time.monotonic()
+        yield min(now - last, 2 * SECONDS_BETWEEN_BEATS)
+        last = now
 
 
 def connect(coordinator: str, count: int, number: int, mesh: MeshConfig) -> Channel:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 # Processes that make no progress after a signal end after so many seconds, or mesh.stalled_after if that is less.
-SECONDS_AFTER_A_SIGNAL = 90.0
+SECONDS_AFTER_A_SIGNAL = 60.0
 
 _lock, _count = threading.Lock(), 0
 _waiting = _working = 0  # how many parts of this process do
