@@ -86,6 +86,9 @@ class Saved:
     def wait(self):
         pass
 
+    def check(self):
+        pass
+
     def save(self, step, state, notes):
         self.saved.append((step, json.loads(json.dumps(notes))))
 
