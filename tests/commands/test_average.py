@@ -13,10 +13,16 @@ from transformer_jax.runs import export
 )
 def test_the_chosen_checkpoints(flag, steps, monkeypatch, tmp_path):
     averaged = []
+
+    def average(steps):
+        averaged.append(steps)
+        return types.SimpleNamespace(steps=steps)
+
     weights = types.SimpleNamespace(
         last_steps=lambda count: [7, 8, 9][-count:],
         best_steps=lambda count: [8, 7, 9][:count],
-        average=averaged.append,
+        average=average,
+        chosen=lambda choose: average(choose()),
     )
     monkeypatch.setattr(export, "SavedWeights", lambda folder: weights)
     monkeypatch.setattr(export, "write_export", lambda *_, **__: None)

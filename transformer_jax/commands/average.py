@@ -31,10 +31,10 @@ def run(arguments: argparse.Namespace) -> None:
     folder = RunFolder(arguments.workdir)
     weights = SavedWeights(folder)
     if arguments.last is not None:
-        chosen = weights.last_steps(arguments.last)
+        mean = weights.chosen(lambda: weights.last_steps(arguments.last))
     elif arguments.best is not None:
-        chosen = weights.best_steps(arguments.best)
+        mean = weights.chosen(lambda: weights.best_steps(arguments.best))
     else:
-        chosen = arguments.steps
-    write_export(folder.averaged, weights.average(chosen), replace=True)
-    print(f"{folder.averaged}: the average of steps {', '.join(map(str, chosen))}")
+        mean = weights.average(arguments.steps)
+    write_export(folder.averaged, mean, replace=True)
+    print(f"{folder.averaged}: the average of steps {', '.join(map(str, mean.steps))}")

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import sys
+import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -174,6 +175,18 @@ class Checkpoints:
         for later in reversed(self.steps):
             if later > step:
                 self._manager.delete(later)
+
+    def is_deleted(self, step: int) -> bool:
+        """Whether a checkpoint is no longer there, or goes within a second: training deletes the oldest."""
+        for _ in range(10):
+            if not (self.directory / str(step)).exists():
+                return True
+            time.sleep(0.1)
+        return False
+
+    def look_again(self) -> None:
+        """Lists the checkpoints again, which another process changes."""
+        self._manager.reload()
 
     def set_aside(self, step: int) -> Any:
         """Moves a damaged checkpoint away, because another one of this step will be written."""

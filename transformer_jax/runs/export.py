@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import UNFINISHED, explained, write_atomically, write_record
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import plain_name, read_record
-from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint, differences, regular, shapes
+from transformer_jax.runs.checkpoint import LOOKS, Checkpoints, DamagedCheckpoint, differences, regular, shapes
 from transformer_jax.runs.code import CodeSnapshots
 from transformer_jax.runs.folder import ORIGIN, WEIGHTS, RunFolder
 from transformer_jax.runs.metrics import Criterion, metrics_lines
@@ -43,6 +43,10 @@ class Weights(NamedTuple):
     code: CodeSnapshots | None = None
 
 
+class DeletedCheckpoint(Failed):
+    """Training deleted a checkpoint while it was being read."""
+
+
 class SavedWeights:
     """The weights in a run's checkpoints, as numpy arrays."""
 
@@ -54,8 +58,22 @@ class SavedWeights:
         self._checkpoints = Checkpoints(folder.checkpoints, read_only=True)
         self._wanted = _abstract(self.config)
 
+    def chosen(self, choose: Callable[[], Sequence[int]]) -> Weights:
+        """The mean of the checkpoints that a function chooses; if training deletes one meanwhile, it chooses again."""
+        return self._looking_again(lambda: self.average(choose()))
+
     def newest(self) -> Weights:
         """The weights of the newest checkpoint that is not damaged."""
+        return self._looking_again(self._newest)
+
+    def _looking_again(self, read: Callable[[], Weights]) -> Weights:
+        for _ in range(LOOKS - 1):
+            with contextlib.suppress(DeletedCheckpoint):
+                return read()
+            self._checkpoints.look_again()
+        return read()
+
+    def _newest(self) -> Weights:
         for step in reversed(self._checkpoints.steps):
             try:
                 return self._weights([step], self._params(step))
@@ -69,6 +87,8 @@ class SavedWeights:
 
     def average(self, steps: Sequence[int]) -> Weights:
         """The mean of several checkpoints (section 6.1), summed in float64."""
+        if len(steps) == 1:
+            return self.of_step(steps[0])
         total: Any = None
         for step in steps:
             params = jax.tree.map(lambda leaf: leaf.astype(np.float64), self._undamaged(step))
@@ -87,8 +107,19 @@ class SavedWeights:
             raise kind(f"{self._checkpoints.directory / str(step)}: is damaged ({problem})") from None
 
     def _params(self, step: int) -> Any:
-        state, _ = self._checkpoints.restore(step, self._wanted)
+        with self._reading(step):
+            state, _ = self._checkpoints.restore(step, self._wanted)
         return jax.device_get(state.params)
+
+    @contextlib.contextmanager
+    def _reading(self, step: int) -> Iterator[None]:
+        try:
+            yield
+        except DamagedCheckpoint:
+            if not self._checkpoints.is_deleted(step):
+                raise
+            place = self._checkpoints.directory / str(step)
+            raise DeletedCheckpoint(f"{place}: training deleted it while it was being read; try again") from None
 
     def _weights(self, steps: Sequence[int], params: Any) -> Weights:
         """The weights, with a warning where the run's data is not what the last checkpoint was trained on."""
@@ -122,7 +153,7 @@ class SavedWeights:
     def _notes(self) -> dict[str, Any]:
         """The notes of the newest checkpoint that is not damaged."""
         for step in reversed(self._checkpoints.steps):
-            with contextlib.suppress(DamagedCheckpoint):
+            with contextlib.suppress(DamagedCheckpoint), self._reading(step):
                 return self._checkpoints.record(step)["notes"]
         raise BadInput(f"{self._checkpoints.directory}: every checkpoint is damaged")
 

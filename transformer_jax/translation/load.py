@@ -181,4 +181,4 @@ def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | No
     saved = SavedWeights(folder)
     if at_step is None and weights == "latest":
         return saved.newest()
-    return saved.of_step(saved.best_steps(1)[0] if at_step is None else at_step)
+    return saved.of_step(at_step) if at_step is not None else saved.chosen(lambda: saved.best_steps(1))
