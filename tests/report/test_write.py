@@ -10,6 +10,8 @@ from jax.extend.core import Primitive
 from tests.support.finished_sweeps import Report, changed, make_sweep, variant, write
 from tests.support.pages import HOSTILE, Reader
 from transformer_jax import cli
+from transformer_jax.report.write import write_report
+from transformer_jax.sweeps import Variant
 
 
 def test_page_has_every_part(whole):
@@ -41,6 +43,30 @@ def test_hostile_text_is_shown_and_not_interpreted(tmp_path, capsys):
     changed(made, question="\x1b[31m", notes=["red\x1b[31m\nline"], name="\x1b")
     assert cli.main(["report", str(made)]) == 0
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_names_in_any_script_reach_every_file(tmp_path):
+    names = ("기준", "基线", "базовый", "मूल", "الأساس")
+    assert [Variant(name).slug for name in names] == list(names)
+    variants = [variant(name, 0.1 * number, slug=name) for number, name in enumerate(names)]
+    sweep = make_sweep(tmp_path, variants, sentences=20, seeds=(0, 1))
+    changed(sweep, name="크기", baseline="기준")
+    for forms in (("html",), ("latex",), ("svg",)):
+        write_report(sweep, formats=forms)
+    for name in ("index.html", "report.md", "table.csv", "runs.csv", "curves.csv", "table_test.tex"):
+        text = (sweep / "report" / name).read_text()
+        assert all(each in text for each in names), name
+    assert r"\label{tab:test}" in text
+
+
+def test_figures_of_groups_that_differ_in_punctuation_have_a_file_each(tmp_path):
+    groups = ("a/b", "a:b", "A b", "가" * 200, "가" * 201)
+    many = [variant(f"v{n}", group=groups[n % 5], slug=f"v{n}") for n in range(10)]
+    sweep = make_sweep(tmp_path, [variant("base"), *many], sentences=20, seeds=(0, 1))
+    report, files = write_report(sweep, formats=("svg",))
+    assert len({file.name.lower() for file in files}) == len(report.plots) == len(list((sweep / "report").glob("*")))
+    drawn = [file.name for file in files if file.name.startswith("curves_validation_perplexity_")]
+    assert [name.partition("perplexity_")[2] for name in drawn][:3] == ["a_b.svg", "a_b-2.svg", "A_b-3.svg"]
 
 
 def test_nothing_is_computed_on_a_device(sweep, monkeypatch):

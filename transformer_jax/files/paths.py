@@ -2,10 +2,13 @@
 
 import os
 import re
+import unicodedata
 from pathlib import Path
 
 from transformer_jax.errors import BadInput
 
+# Most bytes of a name in a folder.
+LONGEST_NAME = 255
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 BUCKETS = "gs://"
 
@@ -27,6 +30,14 @@ def expanded(path: str | os.PathLike[str]) -> str:
     if found := problem(text):
         raise BadInput(f"{text}: {found}")
     return os.path.expanduser(text)
+
+
+def file_name(text: str, gap: str = "-") -> str:
+    """The text as the name of a file or folder: its letters and digits, in any script, with gaps between."""
+    kept = (
+        c if c in "._=+-" or unicodedata.category(c)[0] in "LMN" else "/" for c in unicodedata.normalize("NFC", text)
+    )
+    return re.sub("/+", gap, "".join(kept)).strip("-.")
 
 
 def absolute(path: str, directory: str | Path | None = None) -> str:

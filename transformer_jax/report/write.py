@@ -26,7 +26,7 @@ from transformer_jax.report.text import TEMPLATES, latex, markdown, words
 # The first of the files marks all as files of a report; files of other formats contain MADE_BY.
 JSON = "report.json"
 MADE_BY = "transformer-jax report"
-LONGEST_NAME = 80
+LONGEST_NAME = 80  # bytes
 # Letters of a part of a CSV file.
 PART = 1 << 20
 Content = bytes | str | Iterator[str]  # of a file, or its parts
@@ -99,8 +99,14 @@ def _files(report: Report, form: str) -> Iterator[tuple[str, Content]]:
                 name = family.key if family else "table"
                 yield f"{name}_{_named(test.findings.split)}.tex", latex_table(report, test, table, family)
     else:
-        for name, plot in report.plots.items():
-            yield f"{_named(name)}.{form}", drawn(plot, form, MADE_BY)
+        taken: list[str] = []
+        for title, plot in report.plots.items():
+            name, number = _named(title), 1
+            while name.lower() in taken:  # titles that differ in punctuation only; some file systems ignore case
+                number += 1
+                name = f"{_named(title)}-{number}"
+            taken.append(name.lower())
+            yield f"{name}.{form}", drawn(plot, form, MADE_BY)
 
 
 def json_text(content: Mapping[str, Any]) -> str:
@@ -131,7 +137,7 @@ def latex_table(report: Report, test: TestReport, table: Table, family: Family |
         updates={run.step for run in sweep.runs if run.finished},
         contrasts=contrasts,
         baseline=sweep.baseline_of(contrasts),
-        label="-".join(re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in names),
+        label="-".join(filter(None, (re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in names))),
         notes=list(dict.fromkeys(row.note for row in table.rows if row.note)),
         scope=" ".join(words("scope", sweep, findings, contrasts)) if contrasts else "",
     )
@@ -162,4 +168,4 @@ def _csv_parts(columns: Collection[str], rows: Iterable[Mapping[str, Any]]) -> I
 
 def _named(title: str) -> str:
     """A title as part of a file's name."""
-    return re.sub(r"[^\w.=+-]+", "_", title)[:LONGEST_NAME]
+    return paths.file_name(title, "_").encode()[:LONGEST_NAME].decode(errors="ignore")

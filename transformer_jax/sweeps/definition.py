@@ -6,13 +6,13 @@ import collections
 import copy
 import dataclasses
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
+from transformer_jax.files.paths import file_name
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -54,7 +54,7 @@ class Variant:
     @property
     def slug(self) -> str:
         """The name of its folder."""
-        return re.sub(r"[^A-Za-z0-9._=+-]+", "-", self.name).strip("-.")
+        return file_name(self.name)
 
 
 @dataclasses.dataclass(frozen=True)
