@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.errors import visible
 from transformer_jax.report.metrics import percent
 from transformer_jax.report.statistics import CONFIDENCE, POWER, SAMPLES
-from transformer_jax.report.table import Table
+from transformer_jax.report.table import Column, Table
 from transformer_jax.sweeps.definition import SOURCES
 
 if TYPE_CHECKING:
@@ -102,7 +102,14 @@ def terminal_table(table: Table, width: int) -> str:
     names = [visible(text) for text in (table.names, *(row.name for row in table.rows))]
     lines = [name.ljust(max(map(len, names))) for name in names]
     hidden: list[str] = []
-    for column in sorted(columns, key=lambda column: KINDS.index(column.kind) if column.kind in KINDS else len(KINDS)):
+    main = next((column.key for column in columns if column.kind == "scores"), "")
+
+    def place(column: Column) -> tuple[bool, int]:
+        """The main metric is first, with its differences."""
+        kind = KINDS.index(column.kind) if column.kind in KINDS else len(KINDS)
+        return column.key not in (main, *(f"{main}_{what}" for what in ("difference", "p", "verdict"))), kind
+
+    for column in sorted(columns, key=place):
         texts = [column.title, *(f"{cell.text} {cell.detail}".strip() for cell in column.cells)]
         texts = [visible(text) for text in texts]
         longest = 2 + max(map(len, texts))
