@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from transformer_jax import schema
 from transformer_jax.errors import ConfigError, did_you_mean
 from transformer_jax.files.record import parse_object
-from transformer_jax.model_config import LARGEST_SIZE, MUP_OPTIMIZERS
+from transformer_jax.model_config import LARGEST_SIZE, MUP_OPTIMIZERS, TRAINED_TOKENIZER
 from transformer_jax.model_config import ModelConfig as ModelConfig
 from transformer_jax.model_config import PartsConfig as PartsConfig
 from transformer_jax.schema import (
@@ -82,10 +82,6 @@ OF_LENGTH = Condition(
     "data.corpus = scan and data.task.split = length",
 )
 NO_TOKENIZER_FILE = when("data.tokenizer_file", None)
-TRAINED_TOKENIZER = Condition(
-    lambda config: config.data.trains_tokenizer,
-    "a tokenizer that is trained: data.tokenizer = bpe or unigram, without a data.tokenizer_file",
-)
 
 
 def _held_out(split: str, name: str) -> Condition:
@@ -581,6 +577,15 @@ def addresses(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
         for value in values if isinstance(values, tuple) else (values,):
             if isinstance(value, str) and is_address(value):
                 yield path, value
+
+
+def training_addresses(config: ExperimentConfig) -> list[tuple[str, str]]:
+    """Those of `addresses` on which the training depends: of metrics only the one by which the best is chosen."""
+    return [
+        (path, address)
+        for path, address in addresses(config)
+        if path != "decode.metrics" or address.rpartition(":")[2] == config.train.best_metric
+    ]
 
 
 def with_addresses(config: ExperimentConfig, change: Callable[[schema.Option, str], str]) -> ExperimentConfig:

@@ -21,6 +21,10 @@ SINUSOIDAL = Condition(
     lambda config: config.model.positions == "sinusoidal" and config.model.parts.positions is None,
     "model.positions = sinusoidal",
 )
+TRAINED_TOKENIZER = Condition(
+    lambda config: config.data.trains_tokenizer,
+    "a tokenizer that is trained: data.tokenizer = bpe or unigram, without a data.tokenizer_file",
+)
 EmbeddingInit = Literal["normal", "unit", "xavier", "kaiming"]
 GATED = ("glu", "bilinear", "reglu", "geglu", "swiglu")
 GATE, BUILT_IN_NORM = when("model.activation", *GATED), when("model.parts.norm", None)
@@ -47,7 +51,9 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
     """The architecture. The defaults are the paper's base model."""
 
     # Vocabulary. In a config the sizes are those requested of the tokenizer; in a run, those that it has.
-    vocab_size: int = option(37_000, "rows of the (shared) embedding table", at_least=4, affects="data")
+    vocab_size: int = option(
+        37_000, "rows of the (shared) embedding table", at_least=4, affects="data", condition=TRAINED_TOKENIZER
+    )
     target_vocab_size: int | None = option(
         None, "rows of the target's own embedding table; none = shared", at_least=4, affects="data"
     )
