@@ -5,7 +5,16 @@ import os
 
 import pytest
 
-from transformer_jax.commands.arguments import at_least, path, python_file, utf8
+from transformer_jax import extras
+from transformer_jax.commands import sweep
+from transformer_jax.commands.arguments import Parser, add_run, at_least, path, python_file, utf8
+from transformer_jax.errors import BadInput
+
+
+def parse(argument):
+    parser = Parser(prog="transformer-jax average")
+    add_run(parser)
+    return parser.parse_args([argument])
 
 
 def test_values():
@@ -14,3 +23,19 @@ def test_values():
     for kind, text in ((path, " "), (path, "s3://bucket/run"), (utf8, "a\udcff"), (utf8, "\ud800"), (at_least(2), "1")):
         with pytest.raises((argparse.ArgumentTypeError, ValueError)):
             kind(text)
+
+
+def test_a_bucket_that_cannot_be_read_is_said_by_its_reason(monkeypatch):
+    monkeypatch.setattr(extras, "missing", lambda *_: ["gcsfs"])
+    with pytest.raises(BadInput, match=r"--workdir: gs://b/r needs gcsfs: pip install 'transformer_jax\[gcs\]'"):
+        parse("--workdir=gs://b/r")
+    for text in ("gs://", "gs:///", "gs:///folder"):
+        with pytest.raises(BadInput, match=f"{text}: must be gs://BUCKET/FOLDER"):
+            parse(f"--workdir={text}")
+
+
+def test_a_flag_is_suggested_before_an_option():
+    parser = Parser(prog="transformer-jax sweep")
+    sweep.add_arguments(parser)
+    assert "did you mean --seeds?" in str(parser.unknown("--seed=5"))
+    assert "did you mean --config.train.steps=5?" in str(parser.unknown("--steps=5"))

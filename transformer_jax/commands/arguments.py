@@ -9,6 +9,7 @@ from transformer_jax import schema
 from transformer_jax.config import DecodeConfig, ExperimentConfig
 from transformer_jax.errors import BadInput, closest
 from transformer_jax.files import output, paths, remote
+from transformer_jax.files.paths import BUCKETS
 from transformer_jax.shipped import PRESET
 
 WEIGHTS = "latest (the default) or best checkpoint, averaged, or an exported folder"
@@ -32,8 +33,11 @@ class Parser(argparse.ArgumentParser):
         for path in self._options():  # --num_heads=8 must mean --config.model.num_heads=8
             for name in (path, path.rpartition(".")[2]):
                 meanings.setdefault(_plain(name), f"--config.{path}{separator}{value}")
-        meanings |= {_plain(name): name for name in self._option_string_actions}
+        flags = {_plain(name): name for name in self._option_string_actions}
+        meanings |= flags
         close = closest(_plain(flag), meanings) if word.startswith("-") else None
+        if f"{_plain(flag)}s" in flags:  # --seed of a sweep means its --seeds, whatever options there are
+            close = f"{_plain(flag)}s"
         hint = f"did you mean {meanings[close]}?" if close else f"{self.prog} --help lists them"
         return BadInput(f"{word}: {self.prog.partition(' ')[2]} has no such argument; {hint}")
 
@@ -53,7 +57,12 @@ def _plain(name: str) -> str:
 def path(text: str) -> str:
     """A path; an empty one (an unset shell variable) would mean the current directory. Buckets have a mirror here."""
     if remote.is_remote(text):
-        return remote.mirrored(text)
+        if not text.removeprefix(BUCKETS).strip("/") or text.startswith(f"{BUCKETS}/"):
+            raise argparse.ArgumentTypeError(f"{text}: must be {BUCKETS}BUCKET/FOLDER")
+        try:
+            return remote.mirrored(text)
+        except BadInput as missing:  # a package is missing, which argparse would not say
+            raise argparse.ArgumentTypeError(str(missing)) from None
     if problem := paths.problem(text) if text.strip() else "is empty; it must be a path":
         raise argparse.ArgumentTypeError(f"{text}: {problem}")
     return paths.expanded(text)
