@@ -22,12 +22,14 @@ from transformer_jax.evaluation import (
     bleu_evaluator,
     bleu_statistics,
     load_bleu,
+    load_metrics,
     matches,
     measures,
     paper_bleu,
     perplexities,
 )
 from transformer_jax.experiment import Evaluation, evaluate_run, identity, split_of, with_vocabulary
+from transformer_jax.extension import read_code
 from transformer_jax.report.statistics import bleu as bleu_of_statistics
 from transformer_jax.runs import records as evaluation_records
 from transformer_jax.sweeps import worker
@@ -124,7 +126,7 @@ def test_a_record_belongs_to_its_texts_weights_search_and_code(folder, run, tmp_
     usual = dataclasses.replace(run.config.decode, metrics=(f"{metric}:mine",))
 
     def differs(found, decode=usual, test_set=test_set, model=run):
-        return evaluation_records.difference(found, identity(model, decode, test_set))
+        return evaluation_records.difference(found, identity(model, decode, test_set, load_metrics(decode.metrics)))
 
     found = json.loads(json.dumps(evaluate_run(run, usual, test_set).record))
     assert differs(found) == differs(found, dataclasses.replace(usual, tokens_per_batch=128)) == ""
@@ -138,14 +140,31 @@ def test_a_record_belongs_to_its_texts_weights_search_and_code(folder, run, tmp_
     assert "has no mine of" in differs(found)
 
 
+def test_a_score_has_the_digest_of_the_code_that_made_it(folder, run, tmp_path):
+    """The metric's file is edited while the test set is translated."""
+    file, test_set = tmp_path / "mine.py", split_of(folder, run.config, "test")
+    file.write_text("def mine(hypotheses, references):\n    return 1.0\n")
+    decode, digest = dataclasses.replace(run.config.decode, metrics=(f"{file}:mine",)), read_code(f"{file}:mine").digest
+
+    class Edited(type(run)):
+        def translations(self, *arguments, **options):
+            file.write_text("def mine(hypotheses, references):\n    return 2.0\n")
+            return super().translations(*arguments, **options)
+
+    model = load_run(folder, "averaged")
+    model.__class__ = Edited
+    measure = evaluate_run(model, decode, test_set).record["measures"]["mine"]
+    assert measure == {"score": 1.0, "signature": f"{file}:mine|sha256:{digest[:12]}"}
+
+
 def test_a_sweeps_run_is_measured_again_unless_it_was_measured_so(folder, monkeypatch):
     """Its record is taken only if it is of these weights, texts and this search, and has its translations."""
     model, made = load_run(folder, "averaged"), []
     test_set = split_of(folder, model.config, "test")
 
-    def evaluation(model, decode, test_set, weights):
+    def evaluation(model, decode, test_set, weights, metrics):
         made.append(decode.beam)
-        record = {**identity(model, decode, test_set), "decode": dataclasses.asdict(decode), "n": 2}
+        record = {**identity(model, decode, test_set, metrics), "decode": dataclasses.asdict(decode), "n": 2}
         record |= {"measures": {key: {"score": 1.0} for key in ("bleu", "chrf")}, "perplexity": {"per_token": 2.0}}
         record["exact_match"] = {"right": 0, "total": 2}
         return Evaluation({**record, "hypotheses_sha256": evaluation_records.lines_sha256(["a", "b"])}, ["a", "b"])
@@ -154,12 +173,12 @@ def test_a_sweeps_run_is_measured_again_unless_it_was_measured_so(folder, monkey
     run = types.SimpleNamespace(path=folder)
     for beam in (4, 4, 3, 3):
         model.config = dataclasses.replace(model.config, decode=dataclasses.replace(model.config.decode, beam=beam))
-        measured = worker.measured_on(run, model, test_set, "latest")
+        measured = worker.measured_on(run, model, test_set, "latest", {})
     assert made == [4, 3] and measured["decode"]["beam"] == 3 and measured["weights_sha256"] == model.weights_sha256
     (folder / "translations" / "test.latest.txt").write_text("a\nc\n")
-    worker.measured_on(run, model, test_set, "latest")
+    worker.measured_on(run, model, test_set, "latest", {})
     model.params = jax.tree.map(lambda leaf: 1.5 * leaf, model.params)  # of the same step
-    worker.measured_on(run, model, test_set, "latest")
+    worker.measured_on(run, model, test_set, "latest", {})
     assert made == [4, 3, 3, 3]
 
 

@@ -1,5 +1,6 @@
 """Metrics: perplexity, BLEU and chrF with their sacreBLEU signatures, the paper's BLEU, exact match, custom metrics."""
 
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,21 @@ TAKEN = (
     "perplexity", "accuracy", "learning_rate", "gradient_norm", "target_tokens", "skipped", "seconds",
     "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak",
 )  # fmt: skip
+
+
+# Sources, translations and references on which a custom metric is tried. An untrained model gives empty translations.
+TRIED = ("a b", "c d e"), ("a b", ""), ("a b", "c d e")
+
+
+class Metric(NamedTuple):
+    """A custom metric, and the digest of its code as it was loaded."""
+
+    function: CustomFunction
+    code: str
+
+    @property
+    def signature(self) -> str:
+        return f"{self.function.address}|sha256:{self.code[:12]}"
 
 
 class Measure(NamedTuple):
@@ -61,35 +77,38 @@ def exact_share(hypotheses: Sequence[str], references: Sequence[str]) -> Measure
     return Measure(100 * float(np.mean(matches(hypotheses, references))), EXACT_MATCH)
 
 
-def load_metrics(addresses: Sequence[str]) -> dict[str, CustomFunction]:
-    """Custom metrics by their names, which must be unique."""
-    found: dict[str, CustomFunction] = {}
+def load_metrics(addresses: Sequence[str]) -> dict[str, Metric]:
+    """Custom metrics by their names, which must be unique. Each is tried on two sentences."""
+    found: dict[str, Metric] = {}
     for address in addresses:
+        code = read_code(address).digest
         custom = load_function("decode.metrics", address, ("hypotheses", "references"), ("sources",))
         name = address.rpartition(":")[2]
         if name in found or name in TAKEN:
-            other = found[name].address if name in found else "the library's"
+            other = found[name].function.address if name in found else "the library's"
             raise custom.refusal(f"there is another metric called {name}, {other}; choose another name")
-        found[name] = custom
+        found[name] = Metric(custom, code)
+        _tried(found[name])
     return found
 
 
 def custom_scores(
-    metrics: Mapping[str, CustomFunction], sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+    metrics: Mapping[str, Metric], sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
 ) -> dict[str, Measure]:
     """The scores of custom metrics, with a digest of their code in the signature."""
     measured = {}
     for name, metric in metrics.items():
-        score = metric(list(hypotheses), list(references), sources=list(sources))
+        score = metric.function(list(hypotheses), list(references), sources=list(sources))
         if not isinstance(score, (int, float, np.number)) or not math.isfinite(score):
-            raise metric.refusal(f"gave {repr(score)[:60]}; must be one finite number")
-        measured[name] = Measure(float(score), metric_signature(metric))
+            raise metric.function.refusal(f"gave {repr(score)[:60]}; must be one finite number")
+        measured[name] = Measure(float(score), metric.signature)
     return measured
 
 
-def metric_signature(metric: CustomFunction) -> str:
-    """The signature of a custom metric: its address and a digest of its code."""
-    return f"{metric.address}|sha256:{read_code(metric.address).digest[:12]}"
+@functools.cache  # variants of a sweep have the same ones
+def _tried(metric: Metric) -> None:
+    """Raises for a metric that fails on two sentences, of which one has an empty translation."""
+    custom_scores({"": metric}, *TRIED)
 
 
 def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:

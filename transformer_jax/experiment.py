@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -19,6 +19,7 @@ from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.data.tokenizer import UNK
 from transformer_jax.errors import BadInput, Diverged
 from transformer_jax.evaluation import (
+    Metric,
     bleu_evaluator,
     bleu_statistics,
     custom_scores,
@@ -26,7 +27,6 @@ from transformer_jax.evaluation import (
     load_metrics,
     matches,
     measures,
-    metric_signature,
     perplexities,
 )
 from transformer_jax.files.atomic import explained, write_atomically, write_record
@@ -266,11 +266,18 @@ class Evaluation(NamedTuple):
             write_record(directory / f"{name}.json", self.record)
 
 
-def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: str = "latest") -> Evaluation:
-    """Translates and scores a test set, every sentence once."""
+def evaluate_run(
+    model: Run,
+    decode: DecodeConfig,
+    test_set: TestSet,
+    weights: str = "latest",
+    metrics: Mapping[str, Metric] | None = None,
+) -> Evaluation:
+    """Translates and scores a test set, every sentence once; with the metrics of `decode`, unless they are given."""
     evaluation_records.refuse_too_many(test_set.name, len(test_set.sources))
-    metrics, _ = load_metrics(decode.metrics), load_bleu(decode.bleu_tokenize)  # first, because they may be refused
-    known_by = identity(model, decode, test_set)
+    load_bleu(decode.bleu_tokenize)  # first, because it may be refused, like the metrics
+    metrics = load_metrics(decode.metrics) if metrics is None else metrics
+    known_by = identity(model, decode, test_set, metrics)
     translations = model.translations(test_set.sources, decode=decode, references=test_set.references, whole=True)
     hypotheses = [translation.line for translation in translations]
     measured = measures(hypotheses, test_set.references, decode.bleu_tokenize)
@@ -305,14 +312,14 @@ def evaluate_run(model: Run, decode: DecodeConfig, test_set: TestSet, weights: s
     return Evaluation(record, hypotheses)
 
 
-def identity(model: Run, decode: DecodeConfig, test_set: TestSet) -> dict[str, Any]:
-    """The key of the record of an evaluation: model, search and test set."""
+def identity(model: Run, decode: DecodeConfig, test_set: TestSet, metrics: Mapping[str, Metric]) -> dict[str, Any]:
+    """The key of the record of an evaluation: model, search, test set and metrics."""
     return {
         "test_set_sha256": test_set.digest,
         "weights_sha256": model.weights_sha256,
         "steps": list(model.steps),
         "decode": evaluation_records.search(decode),
         "bleu_tokenize": decode.bleu_tokenize,
-        "metrics": {name: metric_signature(metric) for name, metric in load_metrics(decode.metrics).items()},
+        "metrics": {name: metric.signature for name, metric in metrics.items()},
         "version": __version__,
     }

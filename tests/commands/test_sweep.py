@@ -110,7 +110,7 @@ def test_a_sweep_of_some_variants_stays_one(run, place):
     for made in folder.runs(definition, ["base"]):
         pretend_finished(made)
     assert run("--workdir=sweep", "--status")[::2] == (0, "")
-    assert "1 variants, seeds 0, 1: 0 runs to train, 2 finished" in run("--workdir=sweep", "--dry-run")[1]
+    assert "1 variant, seeds 0, 1: 0 runs to train, 2 finished" in run("--workdir=sweep", "--dry-run")[1]
     assert "2 runs to train, 2 finished" in run("experiment.py", "--workdir=sweep", "--dry-run")[1]
 
 

@@ -12,6 +12,7 @@ from tests.support.small_runs import Trainer, batches, experiment, worst_differe
 from transformer_jax.config import OptimizerConfig, TrainConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.evaluation import custom_scores, load_metrics
+from transformer_jax.experiment import try_out
 from transformer_jax.extension import UserCodeError
 from transformer_jax.update.loss import check_loss
 from transformer_jax.update.optimizer import make_schedule, optimizer_of
@@ -71,7 +72,7 @@ def use_optimizer(address):
 
 
 def use_metric(address):
-    custom_scores(load_metrics([address]), ["a"], ["b"], ["c"])
+    try_out(experiment(decode__metrics=(address,)))
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,8 @@ def use_metric(address):
         (use_metric, "def mine(hypotheses): pass", "too many positional"),
         (use_metric, "def mine(h, r): return None", "gave None"),
         (use_metric, "def mine(h, r): return float('nan')", "gave nan"),
+        (use_metric, "def mine(h, r):\n    return len(h) / 0", "raised ZeroDivisionError"),
+        (use_metric, "def mine(h, r):\n    return 1 / min(map(len, h))", "raised ZeroDivisionError"),  # of ""
     ],
 )
 def test_what_cannot_be_used_is_an_error_in_one_line(mine, use, text, word):

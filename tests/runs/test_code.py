@@ -84,10 +84,29 @@ def test_inference_uses_the_code_of_the_training(mine, capsys, monkeypatch):
 
 def test_a_metric_may_be_edited_after_the_training(mine, capsys):
     (mine / "mine.py").write_text("def exact(hypotheses, references): return 0\n")
-    begun(RunFolder(mine / "run"), experiment(decode__metrics=("mine.py:exact",)))
+    config = experiment(decode__metrics=("mine.py:exact",))
+    begun(RunFolder(mine / "run"), config)
     (mine / "mine.py").write_text("def exact(hypotheses, references): return 1\n")
     assert RunFolder(mine / "run").load_config().decode.metrics == ("mine.py:exact",)
-    assert capsys.readouterr().err == ""
+    RunFolder(mine / "run").record(config)  # the training is resumed
+    assert RunFolder(mine / "run").notes() == [] and capsys.readouterr().err == ""
+    (mine / "mine.py").unlink()
+    (copy,) = RunFolder(mine / "run").load_config().decode.metrics
+    assert load_object(copy)([], []) == 1
+
+
+@pytest.mark.parametrize("decides", [False, True])
+def test_a_metric_that_validations_use_is_noted_and_one_that_chooses_the_best_is_refused(mine, decides):
+    (mine / "mine.py").write_text("def exact(hypotheses, references): return 0\n")
+    best = {"train__best_metric": "exact"} if decides else {}
+    config = experiment(decode__metrics=("mine.py:exact",), decode__bleu_sentences=2, **best)
+    begun(RunFolder(mine / "run"), config)
+    (mine / "mine.py").write_text("def exact(hypotheses, references): return 1\n")
+    if decides:
+        with pytest.raises(BadInput, match=r"decode\.metrics:exact"):
+            RunFolder(mine / "run").record(config)
+    RunFolder(mine / "run", accept_changed_code=decides).record(config)
+    assert "changed at step 6: decode.metrics:exact" in RunFolder(mine / "run").notes()[0]
 
 
 def test_a_damaged_record_is_refused(mine):

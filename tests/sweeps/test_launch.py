@@ -9,10 +9,11 @@ import signal
 
 import pytest
 
-from tests.runs.test_code import LOSS
+from tests.runs.test_code import LOSS, begun
 from tests.support.sweep_runs import BASE, FOUR, defined, pretend_finished
 from transformer_jax import cli
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Failed
+from transformer_jax.extension import UserCodeError
 from transformer_jax.files.atomic import write_json
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import Variant, launch
@@ -206,7 +207,7 @@ def test_a_run_that_was_killed_or_stopped_decides_no_rate(folder, tuned, losses)
     if "failed" not in losses.values():
         assert here.run() == EXIT_UNFINISHED
     else:
-        with pytest.raises(Failed, match=f"^{len(losses)} runs"):
+        with pytest.raises(Failed, match=f"^{len(losses)} runs? failed"):
             here.run()
     (slug,) = {run_id.partition("/")[0] for run_id in losses}
     (other,) = {"base", "h-=-4"} - {slug}
@@ -294,8 +295,38 @@ def test_a_sweep_refuses_runs_of_other_code(mine, custom, capsys):
     assert not any("\n" in problem for problem in error.value.problems), "a line each"
     launch.compare_code(folder, dataclasses.replace(edited, accept_changed_code=True))
     assert "the report mentions it" in capsys.readouterr().err
+    (mine / "mine.py").write_text(LOSS)
+    unfinished = folder.runs(definition)[1]
+    (unfinished.path / "code").mkdir(parents=True)
+    begun(unfinished.folder, unfinished.experiment)
+    (folder.runs(definition)[0].path / "result.json").unlink()
+    launch.compare_code(folder, definition)
+    (mine / "mine.py").write_text(LOSS + "loss.is_edited = True\n")
+    with pytest.raises(ConfigError, match=r"mine\.py:loss has changed since h = 4, seed 0"):
+        launch.compare_code(folder, edited)
     with pytest.raises(Failed, match=r"mine\.py was edited after the sweep was launched"):
         definition.refuse_edited(folder.runs(definition)[1])
+
+
+def test_an_edited_metric_makes_the_runs_that_it_measured_unfinished(mine, folder, capsys):
+    (mine / "mine.py").write_text("def exact(hypotheses, references): return 0\n")
+    definition = defined(base={**BASE, "decode": {**BASE["decode"], "metrics": ("mine.py:exact",)}})
+    definition = dataclasses.replace(definition, code=definition.code_of())
+    (run,) = folder.runs(definition)
+    pretend_finished(run)
+    result = json.loads((run.path / "result.json").read_text())
+    write_json(run.path / "result.json", {**result, "code": definition.code})
+    (mine / "mine.py").write_text("def exact(hypotheses, references): return 1\n")
+    assert folder.runs(definition)[0].is_finished()
+    edited = launch.ready(folder, definition, LaunchOptions())
+    assert "mine.py:exact has changed since it measured base, seed 0" in capsys.readouterr().err
+    assert not folder.runs(edited)[0].is_finished()
+    accepted = launch.ready(folder, definition, LaunchOptions(accept_changed_code=True))
+    assert "mine.py:exact has changed since base, seed 0; the report mentions it" in capsys.readouterr().err
+    assert folder.runs(accepted)[0].is_finished()
+    (mine / "mine.py").write_text("def exact(hypotheses, references): return 1 / 0\n")
+    with pytest.raises(UserCodeError, match="ZeroDivisionError"):
+        launch.ready(folder, definition, LaunchOptions())
 
 
 # Running jobs: retries, --fail-fast and signals, whatever the processes are.
@@ -407,7 +438,7 @@ def test_the_same_command_runs_what_is_missing_and_repeats_nothing(worked, tmp_p
     printed = capfd.readouterr()
     # The damaged run may have failed before its start was reported; that it was started, `tries` shows below.
     assert "h = 4, seed 0  running" in printed.out and "base, seed 0  running" not in printed.out
-    assert "1 runs failed" in printed.err and "dropout, seed 0" in printed.err
+    assert "1 run failed" in printed.err and "dropout, seed 0" in printed.err
     assert "config.json: is" in printed.out
     assert (folder.path / "runs/base/seed-0/result.json").stat().st_mtime_ns == before
     tries = [json.loads(p.read_text())["tries"] for p in sorted(folder.path.glob("runs/*/seed-0/attempt.json"))]

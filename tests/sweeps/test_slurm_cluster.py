@@ -115,7 +115,7 @@ def test_an_array_and_a_requeue_in_the_middle(place):
 def test_leaving_and_looking_in(place):
     more = ("--detach", "--seeds=2", "--only=h*")
     out, err = launch(place, *more).communicate()
-    assert "1 runs are left to the cluster; --status shows their state" in out, err
+    assert "left to the cluster: 1 run; --status shows their state" in out, err
     again, _ = launch(place, *more).communicate()
     assert "\njob " not in f"\n{again}"  # it is at work, or done
     until(lambda: (place / "sweep/runs/h-=-4/seed-1/result.json").is_file())

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,7 @@ from transformer_jax.errors import EXIT_UNFINISHED, BadInput, Diverged, Failed
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.processes.hardware import cores
 from transformer_jax.runs.metrics import read_metrics
-from transformer_jax.sweeps import worker
+from transformer_jax.sweeps import spec, worker
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import read_json
 from transformer_jax.sweeps.worker import Stopped, Worker
@@ -176,6 +177,34 @@ def test_a_result_is_that_of_the_run(worked):
     assert result["longest_target"] == lengths.max() + 1  # <eos>
     assert result["devices"] == ("1 CPU core" if cores() == 1 else f"{cores()} CPU cores")
     assert json.loads(run.analysis("words").read_text()) == {"title": "Words", "text": "10"}
+
+
+def test_a_metric_is_edited_and_the_runs_are_measured_again(worked, tmp_path):
+    finished, definition, _ = worked
+    shutil.copytree(finished.path, tmp_path / "sweep", symlinks=True)
+    folder, file = SweepFolder(tmp_path / "sweep"), tmp_path / "experiment.py"
+
+    def launched():
+        return dataclasses.replace(definition, code=definition.code_of())
+
+    source = Path(definition.file).read_text()
+    file.write_text(source.replace("return len(hypotheses)", "return 1 + len(hypotheses)"))
+    definition = spec.load(str(file), overrides=[("train.compile_cache", "none"), ("decode.metrics", f"{file}:count")])
+    trained = (folder.path / "runs/base/seed-0/metrics.jsonl").read_text()
+    with contextlib.chdir(tmp_path), one_device():
+        assert work(folder, launched(), "base/seed-0") == 0
+    run, result = folder.find(launched(), "base/seed-0"), result_of(folder)
+    assert run.is_finished() and run.folder.metrics.read_text() == trained
+    assert result["tests"]["test"]["custom_metrics"] == {"count": 11.0}
+    assert result["code"] == launched().code
+    for function, line in (("words", 'return {"title": "Words"'), ("count", "return 1 + len(hypotheses)")):
+        before = file.read_text()
+        file.write_text(before.replace(line, f"x = 0\n    {line}"))
+        assert not folder.find(launched(), "base/seed-0").is_finished(), function
+        accepting = dataclasses.replace(launched(), accept_changed_code=True)
+        assert folder.find(accepting, "base/seed-0").is_finished(), function
+        file.write_text(before)
+    assert folder.find(launched(), "base/seed-0").is_finished()
 
 
 def test_a_sweep_evaluates_the_weights_that_it_names(worked, tmp_path):

@@ -55,6 +55,12 @@ class CodeSnapshots:
         versions = self.versions()
         return versions[-1][1] if versions else {}
 
+    def digests(self, addresses: Iterable[tuple[str, str]]) -> dict[str, str]:
+        """The digest of the code at each address, as the run was last trained with it."""
+        latest = self.latest()
+        keys = {address: _key(option, address) for option, address in addresses}
+        return {address: latest[key].digest for address, key in keys.items() if key in latest}
+
     def notes(self) -> list[str]:
         """A warning if the results were made by several versions of the code."""
         return [
@@ -63,11 +69,16 @@ class CodeSnapshots:
             for line in changes(before, after)
         ]
 
-    def keep(self, addresses: Iterable[tuple[str, str]], code: Code, step: int) -> None:
-        """Records and copies the code that a run uses from a step on."""
-        known = self.versions()
+    def keep(
+        self, addresses: Iterable[tuple[str, str]], code: Code, step: int, noted: Iterable[tuple[str, str]]
+    ) -> None:
+        """Records and copies the code that a run uses from a step on. Only what is in `noted` makes a new version."""
+        known, names = self.versions(), [_key(*use) for use in noted]
         versions = [version for version in known if version[0] < step]
-        if code != (versions[-1][1] if versions else {}):
+        last = versions[-1][1] if versions else {}
+        if versions and all(code[name] == last.get(name) for name in names):
+            versions[-1] = versions[-1][0], code
+        elif code:
             versions.append((step, code))
         if versions == known:
             return

@@ -218,6 +218,8 @@ class RunFolder:
             return
         with explained(self.path):
             code = code_of(addresses)
+            # Metrics that only evaluations use have their digests there.
+            noted = addresses if config.decode.bleu_sentences else configuration.training_addresses(config)
             text = configuration.to_json(_with_absolute_paths(config)).encode()
             before, versions = self.versions() if step is not None else {}, {**installed_versions(), **numerics()}
             # The software and hardware of the steps so far, where it differs from the present.
@@ -237,7 +239,7 @@ class RunFolder:
             versions |= {LAST_STEP: last_step, INIT_FROM: self.init_from if step is None else before.get(INIT_FROM)}
             versions[CONFIG_DIGEST] = hashlib.sha256(text).hexdigest()
             write_record(self._versions, versions)  # first: a folder with it is a run
-            self.code.keep(addresses, code, step or 0)
+            self.code.keep(addresses, code, step or 0, noted)
             with write_atomically(self.config) as file:
                 file.write(text)
         self.record_state("running")
@@ -276,7 +278,7 @@ class RunFolder:
             self.warn_of_changed_config()
             lines = "\n  ".join(["It differs in:", *differences])
             raise BadInput(f"{self.path}: holds another run; use another --workdir, or the config of that run. {lines}")
-        changed = changes(self.code.latest(), code_of(configuration.addresses(config)))
+        changed = changes(self.code.latest(), code_of(configuration.training_addresses(config)))
         if changed and not self.accept_changed_code:
             raise BadInput(
                 f"{self.path}: was trained with other custom code: {'; '.join(changed)}. Restore it (a copy is in "

@@ -279,6 +279,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def counted(count: int, noun: str) -> str:
+    """1 run, 2 runs, 1,200 runs."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def count_text(count: float, form: str = "#.3g", space: str = " ") -> str:
     """A count in short, with the same number of digits as others beside it: 63.1 M, 37.0 k, 3.3e18."""
     if abs(count) >= 1e15:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from transformer_jax import config as configuration
 from transformer_jax import extension, schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput, ConfigError, did_you_mean
+from transformer_jax.files.paths import LONGEST_NAME
 from transformer_jax.runs.records import NAMED_WEIGHTS
 from transformer_jax.schema import MAX_SEED
 from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, margins, repeated
@@ -60,7 +62,10 @@ def _problems(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> tuple[list[
     problems += _metric_problems(sweep, list(experiments.values()))
     if problems or mistyped:
         return mistyped, problems
-    mistyped = configuration.unused_options([path for path, _ in overrides], experiments.values())
+    typed = [path for path, _ in overrides]
+    mistyped = configuration.unused_options(typed, experiments.values())
+    if "seed" in typed and "initialization" in (sweep.vary or SOURCES):
+        mistyped.append("--config.seed: has no effect on a sweep, whose seeds are set by --seeds")
     problems, order = _twins(sweep, experiments), configuration.from_config_dict(base).data.order_seed
     if order is not None and "order" in (sweep.vary or ()):
         problems.append(f"vary has 'order', and the base sets data.order_seed = {order}: leave one out")
@@ -99,11 +104,13 @@ def _sweep_problems(sweep: Sweep) -> list[str]:
     if not _are_different(sweep.tests):
         problems.append(f"tests = {sweep.tests!r}: must be a list of different splits, such as ['test']")
     for name, address in sweep.analyses.items():
+        if not name or "/" in name or len(os.fsencode(f"{name}.json.01234567.unfinished")) > LONGEST_NAME:
+            problems.append(f"analyses[{name!r}]: must be the name of a file, shorter and without /")
         problems += problems_of(extension.load_function, f"analyses[{name!r}]", address, ("run", "config", "tests"))
     if sweep.vary is not None and (not _is_list(sweep.vary) or not set(sweep.vary) <= set(SOURCES)):
         problems.append(f"vary = {sweep.vary!r}: must be a list of at least one of {', '.join(SOURCES)}")
     if sweep.tune and not _are_factors(sweep.tune):
-        problems.append(f"tune = {sweep.tune!r}: must be two or more different factors, as in (0.5, 1, 2)")
+        problems.append(f"tune = {sweep.tune!r}: must be two or more different positive factors, as in (0.5, 1, 2)")
     if sweep.weights not in NAMED_WEIGHTS:
         problems.append(f"weights = {sweep.weights!r}: must be one of {', '.join(NAMED_WEIGHTS)}")
     for contrast, weights in sweep.contrasts.items():
@@ -138,6 +145,9 @@ def _variant_problems(sweep: Sweep, variant: Variant) -> list[str]:
     ]
     if not variant.slug:
         problems.append("name: must have letters or digits")
+    elif len(os.fsencode(variant.slug)) > LONGEST_NAME:
+        long = len(os.fsencode(variant.slug))
+        problems.append(f"name: is {long} bytes long as the name of its folder; must be at most {LONGEST_NAME}")
     if variant.same_as is not None:
         if variant.same_as not in [other.name for other in sweep.variants if other.same_as is None]:
             problems.append(f"same_as = {variant.same_as!r}: must be a variant that is no control itself")

@@ -150,6 +150,7 @@ class SweepFolder:
     def runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
         """All runs that are compared."""
         tuned, sweep, runs = self.tuned() if definition.tune else {}, definition.sweep, []
+        measured_by = {name: definition.measured_by(name) for name in definition.experiments}
         for seed, variant in itertools.product(definition.seeds, sweep.variants):
             if variants is not None and variant.name not in variants:
                 continue
@@ -162,6 +163,7 @@ class SweepFolder:
                 sweep.primary or "bleu",
                 tuple(sweep.tests),
                 tuple(sweep.analyses),
+                measured_by[variant.name],
             )
             runs.append(run)
         return runs

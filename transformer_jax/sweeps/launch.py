@@ -14,10 +14,12 @@ from typing import Any
 
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Failed, did_you_mean
+from transformer_jax.evaluation import load_metrics
 from transformer_jax.files.atomic import explained
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.runs.folder import identifying_versions
+from transformer_jax.runs.metrics import counted
 from transformer_jax.runs.records import refuse_too_many
 from transformer_jax.sweeps.checks import TUNING_SEEDS
 from transformer_jax.sweeps.folder import SweepFolder
@@ -70,27 +72,43 @@ def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions)
         code=definition.code_of(),
         accept_changed_code=options.accept_changed_code,
     )
+    for config in definition.experiments.values():
+        load_metrics(config.decode.metrics)
     compare_code(sweep, definition)
     return definition
 
 
 def compare_code(sweep: SweepFolder, definition: ResolvedSweep) -> None:
-    """Raises if finished runs were made by other custom code, unless that is accepted; warns of another library.
+    """Raises if runs were trained by other custom code, unless that is accepted; warns of another library.
 
-    Unfinished runs compare their code themselves when they are resumed.
+    Runs that another version of a metric or an analysis measured count as unfinished.
     """
-    results = [(run.name, result) for run in sweep.all_runs(definition) if (result := run.result()) is not None]
+    accepting = dataclasses.replace(definition, accept_changed_code=True)
+    runs = sweep.all_runs(accepting)
+    results = [(run, result) for run in runs if (result := run.result()) is not None]
+    made_by = [(run, result["code"]) for run, result in results]
+    if definition.code:
+        made_by += [(run, run.trained_by()) for run in runs if run.folder.saved_steps() and run.result() is None]
+    measured_by = {name: definition.measured_by(name) for name in definition.experiments}
     lines = []
     for code, digest in definition.code.items():
-        if edited := [name for name, result in results if result["code"].get(code, digest) != digest]:
-            lines.append(f"{code} has changed since {len(edited)} runs were made, such as {edited[0]}")
+        edited = [run for run, digests in made_by if digests.get(code, digest) != digest]
+        if measured := [run for run in edited if code in measured_by[run.variant]]:
+            tell(f"warning: {code} has changed since it measured {some_runs(measured)}: they are measured again")
+        if trained := [run for run in edited if code not in measured_by[run.variant]]:
+            lines.append(f"{code} has changed since {some_runs(trained)}")
     if lines and not definition.accept_changed_code:
         hint = "Use another --workdir, restore the code (each run has a copy in code/), or give --accept-changed-code"
         raise ConfigError([f"{sweep.path}: custom code was edited:", *(f"  {line}" for line in lines), hint])
-    if other := [name for name, result in results if result["versions"] != identifying_versions()]:
-        lines.append(f"another version of the library or of JAX made {len(other)} runs, such as {other[0]}")
+    if other := [run for run, result in results if result["versions"] != identifying_versions()]:
+        lines.append(f"another version of the library or of JAX made {some_runs(other)}")
     for line in lines:
         tell(f"warning: {line}; the report mentions it")
+
+
+def some_runs(runs: Sequence[SweepRun]) -> str:
+    """ "54 runs, such as base, seed 0"."""
+    return f"{counted(len(runs), 'run')}, such as {runs[0].name}" if len(runs) > 1 else runs[0].name
 
 
 def prepare_data(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequence[str]) -> None:
@@ -134,7 +152,7 @@ class Launcher:
 
     def run(self) -> int:
         if tuning_runs := self.sweep.tuning_runs(self.definition, self.variants):
-            print(f"{len(tuning_runs)} runs to choose learning rates", flush=True)
+            print(f"{counted(len(tuning_runs), 'run')} to choose learning rates", flush=True)
             tried = self._run_missing(tuning_runs)
             if not self._is_over():
                 self._choose_rates(tuning_runs)
@@ -159,7 +177,8 @@ class Launcher:
                 self.variants = [other for other in self.variants if self.definition.tuned_as(other) != name]
                 continue
             self.sweep.record_tuned(self.definition.variant(name), choice)
-            print(f"{name}: rate x {choice['factor']:g} (validation losses {choice['losses']})", flush=True)
+            losses = (f"{loss:.4g} at x {at}" for at, loss in choice["losses"].items() if loss is not None)
+            print(f"{name}: rate x {choice['factor']:g} (validation loss {', '.join(losses)})", flush=True)
             if (lowest := choice["lowest"]) in (min(factors), max(factors)):
                 tell(f"warning: {name}: the lowest loss is at the edge, x {lowest:g}; add a factor beyond it to --tune")
 
@@ -196,15 +215,15 @@ class Launcher:
         unfinished = self._named(*UNFINISHED)
         if self._is_detached():
             then = "when they are done, the same command submits what is left, if anything"
-            print(f"\n{len(unfinished)} runs are left to the cluster; --status shows their state; {then}")
+            print(f"\nleft to the cluster: {counted(len(unfinished), 'run')}; --status shows their state; {then}")
             return 0
         if names := self._named("failed"):
-            raise Failed(f"{len(names)} runs failed; the same command retries them: {'; '.join(names)}")
+            raise Failed(f"{counted(len(names), 'run')} failed; the same command tries again: {'; '.join(names)}")
         if names := self._named("diverged"):
-            what = "diverged; they are not repeated unless their folders are removed"
-            raise Failed(f"{len(names)} runs {what}: {'; '.join(names)}")
+            what = "diverged; a diverged run is not repeated unless its folder is removed"
+            raise Failed(f"{counted(len(names), 'run')} {what}: {'; '.join(names)}")
         if unfinished:
-            tell(f"{len(unfinished)} runs are not finished; the same command resumes the sweep")
+            tell(f"not finished: {counted(len(unfinished), 'run')}; the same command resumes the sweep")
             return EXIT_UNFINISHED
         print(f"\ntransformer-jax report {self.sweep.path}    writes the report", flush=True)
         return 0

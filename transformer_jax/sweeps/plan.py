@@ -24,7 +24,7 @@ from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.experiment import with_vocabulary
 from transformer_jax.files.progress import counting
 from transformer_jax.model import size
-from transformer_jax.runs.metrics import count_text, duration
+from transformer_jax.runs.metrics import count_text, counted, duration
 from transformer_jax.sweeps.definition import SOURCES, Variant, repeated
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import slots
@@ -100,7 +100,8 @@ def plan(
     seeds, tune = ", ".join(map(str, definition.seeds)), definition.tune or ()
     processes = len(slots(jobs))
     how = f"with {processes} processes at a time" if processes > 1 else "one after the other"
-    by = f"{len(finished)} finished runs" if finished else f"one update of each of {len(timed)} programs, timed now"
+    timed_now = f"one update of each of {counted(len(timed), 'program')}, timed now"
+    by = counted(len(finished), "finished run") if finished else timed_now
     total = f"about {duration(max(sum(seconds) / processes, *seconds))} {how} on this machine, by {by}; right within a "
     total += "factor of two, if no run ends early"
     if unfinished and len(seconds) == 1:
@@ -108,16 +109,18 @@ def plan(
     lines = [
         f"{definition.sweep.name}: {definition.sweep.question}\n",
         aligned(rows, texts=2),
-        f"\n{len(variants)} variants, seeds {seeds}{f' and {len(tune)} learning rates' if tune else ''}: "
-        f"{len(unfinished)} runs to train, {len(statuses) - len(unfinished)} finished",
+        f"\n{counted(len(variants), 'variant')}, seeds {seeds}{f' and {len(tune)} learning rates' if tune else ''}: "
+        f"{counted(len(unfinished), 'run')} to train, {len(statuses) - len(unfinished)} finished",
         total,
+        f"programs: at most, {PROGRAMS_OF_A_SHAPE} for each shape of batch (data.num_shapes)",
+        "next run: the first run of a variant compiles its programs, which later ones find in train.compile_cache",
         f"differences between seeds include: {'; '.join(SOURCES[source] for source in definition.vary)}",
         f"FLOPs are of full batches of {LENGTH}-token sentences (a report counts the tokens trained on)",
     ]
     if unprepared:
         lines.append(
-            f"the data of {len(unprepared)} variants is not prepared: vocabularies are taken to have the size asked "
-            "for, and runs with train.epochs to have train.steps updates"
+            f"the data of {counted(len(unprepared), 'variant')} is not prepared: vocabularies are taken to have the "
+            "size asked for, and runs with train.epochs to have train.steps updates"
         )
     return "\n".join(lines)
 

@@ -11,12 +11,12 @@ import dataclasses
 import datetime
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from transformer_jax import schema
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ExperimentConfig, training_addresses
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import explained, locked, write_json
 from transformer_jax.files.record import read_record
@@ -42,6 +42,7 @@ class SweepRun:
     primary: str  # the metric by which its status is shown
     tests: tuple[str, ...] = ()
     analyses: tuple[str, ...] = ()
+    measured_by: Mapping[str, str] = dataclasses.field(default_factory=dict)  # digests of metrics and analyses
     kind: Literal["compared", "tuning"] = "compared"
     factor: float | None = None  # of the learning rate, in a run that tunes it
 
@@ -77,15 +78,21 @@ class SweepRun:
             write_json(self.path / "attempt.json", {**self.attempt(), **values})
 
     def result(self) -> dict[str, Any] | None:
-        """The content of result.json, if it is of the current config and has all test sets and analyses."""
+        """The content of result.json, if it is of the current config, and has all test sets and analyses by the code
+        that measures now."""
         result = read_json(self.path / "result.json")
         if (
             result is None
             or result.get("config_digest") != digest(self.experiment)
             or set(self.tests) - set(result["tests"])
+            or any(result["code"].get(code, digest) != digest for code, digest in self.measured_by.items())
         ):
             return None
         return result if all(self.analysis(name).is_file() for name in self.analyses) else None
+
+    def trained_by(self) -> dict[str, str]:
+        """The digest of each custom code that its training used last."""
+        return self.folder.code.digests(training_addresses(self.experiment))
 
     def is_finished(self) -> bool:
         """Whether nothing is left to do: there is a result, and so are the records that it was made from."""

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transformer_jax import extension, shipped
-from transformer_jax.config import ExperimentConfig, addresses, from_config_dict
+from transformer_jax.config import ExperimentConfig, addresses, from_config_dict, training_addresses
 from transformer_jax.errors import BadInput, Failed, did_you_mean
 from transformer_jax.model import size
 from transformer_jax.model_config import ModelConfig
@@ -96,6 +96,13 @@ class ResolvedSweep:
         references = {code for config in configs for _, code in addresses(config)}
         references |= {self.sweep.analyses[name] for name in (self.sweep.analyses if run is None else run.analyses)}
         return {code: extension.read_code(code).digest for code in sorted(references)}
+
+    def measured_by(self, variant: str) -> dict[str, str]:
+        """The digests of the code that only measures the runs of a variant; none if any version of it counts."""
+        config = self.experiments[variant]
+        trained_by = {code for _, code in training_addresses(config)}
+        measuring = [code for _, code in addresses(config) if code not in trained_by] + [*self.sweep.analyses.values()]
+        return {} if self.accept_changed_code else {code: self.code[code] for code in measuring if code in self.code}
 
     def refuse_edited(self, run: SweepRun) -> None:
         """Raises if code was edited since the sweep was launched."""

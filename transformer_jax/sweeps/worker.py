@@ -27,8 +27,9 @@ from transformer_jax.data.batching import training_batches
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, Diverged, Failed
+from transformer_jax.evaluation import Metric, load_metrics
 from transformer_jax.experiment import TestSet, evaluate_run, identity, split_of, train_runs_together
-from transformer_jax.extension import UserCodeError
+from transformer_jax.extension import UserCodeError, read_code
 from transformer_jax.files.atomic import explained, write_json, write_record
 from transformer_jax.files.output import use_in_this_command
 from transformer_jax.files.progress import tell
@@ -235,9 +236,15 @@ def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: Compi
     model = load_run(run.path, weights)
     config = run.folder.load_config()  # with the actual sizes of the vocabularies
     test_sets = {split: split_of(run.path, config, split) for split in run.tests}
-    tests = {split: measured_on(run, model, test_set, weights) for split, test_set in test_sets.items()}
+    metrics = load_metrics(config.decode.metrics)
+    tests = {split: measured_on(run, model, test_set, weights, metrics) for split, test_set in test_sets.items()}
+    code = run.trained_by()
+    if tests:
+        code |= {metric.function.address: metric.code for metric in metrics.values()}
     for name in run.analyses:
-        found = analyse(model, config, test_sets, name, definition.sweep.analyses[name])
+        address = definition.sweep.analyses[name]
+        code[address] = read_code(address).digest
+        found = analyse(model, config, test_sets, name, address)
         with explained(run.path):
             run.analysis(name).parent.mkdir(exist_ok=True)
             write_json(run.analysis(name), found)
@@ -251,7 +258,7 @@ def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: Compi
         "learning_rate": peak_rate(config.optimizer, config.model.base_d_model),
         **training(run, config, model.steps[0] if weights == "best" else None),
         "tests": tests,
-        "code": definition.code_of(run),
+        "code": code,
         "versions": identifying_versions(),
         "together": together,
         "devices": cores if jax.default_backend() == "cpu" else str(facts["devices"]),
@@ -261,13 +268,15 @@ def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: Compi
         write_record(run.path / "result.json", result)
 
 
-def measured_on(run: SweepRun, model: Run, test_set: TestSet, weights: str) -> dict[str, Any]:
+def measured_on(
+    run: SweepRun, model: Run, test_set: TestSet, weights: str, metrics: Mapping[str, Metric]
+) -> dict[str, Any]:
     """The scores on a split; it is translated now unless the same weights were evaluated in the same way before."""
     directory, name = run.path / "translations", f"{test_set.file_name}.{weights}"
     record = read_json(directory / f"{name}.json")
-    wanted = identity(model, model.config.decode, test_set)
+    wanted = identity(model, model.config.decode, test_set, metrics)
     if record is None or difference(record, wanted) or translations(directory / f"{name}.json", record) is None:
-        evaluation = evaluate_run(model, model.config.decode, test_set, weights)
+        evaluation = evaluate_run(model, model.config.decode, test_set, weights, metrics)
         evaluation.save(directory, name)
         record = evaluation.record
     return {
