@@ -16,7 +16,7 @@ from transformer_jax.model.size import training_flops
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes import hardware
 from transformer_jax.processes.distributed import processes
-from transformer_jax.runs.metrics import duration
+from transformer_jax.runs.metrics import counted, duration
 from transformer_jax.training.steps import CompiledSteps
 
 
@@ -133,7 +133,8 @@ def header(
     lines = {
         "model": f"{count(compiled.abstract_state.params):,} parameters: {model.in_words}, {model.dtype}; "
         f"vocabulary {model.vocab_size:,}" + (f" and {model.target_vocab_size:,}" if model.target_vocab_size else ""),
-        "data": f"{statistics.pairs:,} pairs per epoch in {per_epoch:,} batches of {len(batches.shapes)} shapes; "
+        "data": f"{statistics.pairs:,} pairs per epoch in {per_epoch:,} batches of "
+        f"{counted(len(batches.shapes), 'shape')}; "
         + "; ".join([f"{statistics.dropped:,} dropped as longer than {config.data.max_length}", *left_out]),
         "a batch": f"{statistics.source_tokens / per_epoch:,.0f} source + {statistics.target_tokens / per_epoch:,.0f} "
         f"target tokens on average ({statistics.share:.0%} of its positions, the rest is padding)"
