@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer_jax.errors import BadInput, ConfigError, did_you_mean, visible
+from transformer_jax.errors import BadInput, ConfigError, did_you_mean, padded, terminal_width, visible
 
 
 def test_a_config_error_has_all_problems_and_a_line_for_each():
@@ -37,3 +37,8 @@ def test_an_unknown_name_is_answered_with_the_closest_or_all():
     assert did_you_mean("residual", ["seed", *options]).startswith("there are: seed, model.num_heads, ")
     assert did_you_mean("zzz", options) == "there are: model.num_heads, model.dropout, train.steps"
     assert did_you_mean("zzz", map(str, range(1000))).endswith("49 ... (1,000 in all)")
+
+
+def test_letters_that_take_two_columns_are_aligned():
+    assert [terminal_width(text) for text in ("base", "기준", "基线", "é", "e\u0301", "−0.5")] == [4, 4, 4, 1, 1, 4]
+    assert (padded("기준", 6), padded("기준", 6, right=True)) == ("기준  ", "  기준")

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 # The exit status of a command that was stopped and has saved its work (EX_TEMPFAIL of sysexits.h).
@@ -33,6 +34,18 @@ def visible(text: str) -> str:
     """The text as one printable line: line ends, terminal escapes and stray bytes of a file name appear as escapes."""
     text = STRAY_BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", text)
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def terminal_width(text: str) -> int:
+    """How many columns of a terminal a text takes: letters of Chinese, Japanese and Korean take two."""
+    letters = (letter for letter in text if unicodedata.category(letter) not in ("Mn", "Me"))
+    return sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in letters)
+
+
+def padded(text: str, width: int, right: bool = False) -> str:
+    """The text with spaces up to a width in a terminal, before it if it is aligned right."""
+    spaces = " " * (width - terminal_width(text))
+    return spaces + text if right else text + spaces
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:

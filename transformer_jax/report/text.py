@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_jax.errors import visible
+from transformer_jax.errors import padded, terminal_width, visible
 from transformer_jax.report.metrics import percent
 from transformer_jax.report.statistics import CONFIDENCE, POWER, SAMPLES
 from transformer_jax.report.table import Column, Table
@@ -100,7 +100,7 @@ def terminal_table(table: Table, width: int) -> str:
     """The table with the columns that fit into the width, and the names of the others."""
     columns = table.without_empty_columns().columns
     names = [visible(text) for text in (table.names, *(row.name for row in table.rows))]
-    lines = [name.ljust(max(map(len, names))) for name in names]
+    lines = [padded(name, max(map(terminal_width, names))) for name in names]
     hidden: list[str] = []
     main = next((column.key for column in columns if column.kind == "scores"), "")
 
@@ -112,11 +112,11 @@ def terminal_table(table: Table, width: int) -> str:
     for column in sorted(columns, key=place):
         texts = [column.title, *(f"{cell.text} {cell.detail}".strip() for cell in column.cells)]
         texts = [visible(text) for text in texts]
-        longest = 2 + max(map(len, texts))
-        if hidden or column.kind not in KINDS or len(lines[0]) + longest > width:
+        longest = 2 + max(map(terminal_width, texts))
+        if hidden or column.kind not in KINDS or terminal_width(lines[0]) + longest > width:
             hidden.append(texts[0])
         else:
-            lines = [line + text.rjust(longest) for line, text in zip(lines, texts, strict=True)]
+            lines = [line + padded(text, longest, right=True) for line, text in zip(lines, texts, strict=True)]
     if hidden:
         lines += textwrap.wrap(f"Also in index.html: {', '.join(hidden)}.", width)
     return "\n".join(line.rstrip() for line in lines)

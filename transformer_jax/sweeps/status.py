@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from transformer_jax.errors import padded, terminal_width
 from transformer_jax.runs.metrics import duration, newest_metrics
 from transformer_jax.runs.state import is_held
 from transformer_jax.sweeps.run import LOCK, SweepRun
@@ -183,8 +184,8 @@ def table(statuses: Sequence[RunStatus]) -> str:
 
 def aligned(rows: Sequence[Sequence[str]], texts: int) -> str:
     """A table whose first columns, `texts` of them, are aligned left, and the others right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    cells = [[*map(str.ljust, row[:texts], widths), *map(str.rjust, row[texts:], widths[texts:])] for row in rows]
+    widths = [max(map(terminal_width, column)) for column in zip(*rows, strict=True)]
+    cells = [[padded(row[n], width, right=n >= texts) for n, width in enumerate(widths)] for row in rows]
     return "\n".join("  ".join(row).rstrip() for row in cells)
 
 
