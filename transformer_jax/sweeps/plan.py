@@ -48,6 +48,11 @@ OTHER_PROGRAM, CACHED = 0.4, 0.15
 SECONDS, CALLS = 0.5, 2
 # On a CPU the most FLOPs of an update that is timed: a larger batch is represented by some of its rows.
 MOST_FLOPS = 3e10
+EXPLANATIONS = (
+    f"FLOPs are of full batches of {LENGTH}-token sentences (a report counts the tokens trained on)",
+    f"programs: at most, {PROGRAMS_OF_A_SHAPE} for each shape of batch (data.num_shapes)",
+    "next run: the first run of a variant compiles its programs, which later ones find in train.compile_cache",
+)
 
 
 class Timed(NamedTuple):
@@ -88,12 +93,8 @@ def plan(
         next_run.setdefault(name, seconds[-1])
     rows = [("variant", "differs in", "parameters", "FLOPs per run", "programs", "peak rate", "next run")]
     for name, config in experiments.items():
-        is_custom = schema.is_address(config.optimizer.schedule)  # only the user's function knows its peak
-        rate = "custom" if is_custom else "unknown"
-        if not is_custom and has_known_peak(config.optimizer):
-            rate = f"{peak_rate(config.optimizer, config.model.base_d_model):.3g}"
         flops, count = training_flops(config, steps[name]), config.data.num_shapes * PROGRAMS_OF_A_SHAPE
-        facts = f"{parameters(config.model):,}", count_text(flops), str(count), rate
+        facts = f"{parameters(config.model):,}", count_text(flops), str(count), _peak(config)
         varied = repeated(definition.sweep, definition.variant(name))
         time_left = "unknown" if unfinished and len(seconds) == 1 else duration(next_run.get(name, 0.0))
         rows.append((name, changes(varied), *facts, time_left))
@@ -112,10 +113,8 @@ def plan(
         f"\n{counted(len(variants), 'variant')}, seeds {seeds}{f' and {len(tune)} learning rates' if tune else ''}: "
         f"{counted(len(unfinished), 'run')} to train, {len(statuses) - len(unfinished)} finished",
         total,
-        f"programs: at most, {PROGRAMS_OF_A_SHAPE} for each shape of batch (data.num_shapes)",
-        "next run: the first run of a variant compiles its programs, which later ones find in train.compile_cache",
+        *EXPLANATIONS,
         f"differences between seeds include: {'; '.join(SOURCES[source] for source in definition.vary)}",
-        f"FLOPs are of full batches of {LENGTH}-token sentences (a report counts the tokens trained on)",
     ]
     if unprepared:
         lines.append(
@@ -123,6 +122,15 @@ def plan(
             "size asked for, and runs with train.epochs to have train.steps updates"
         )
     return "\n".join(lines)
+
+
+def _peak(config: ExperimentConfig) -> str:
+    """The peak learning rate as text."""
+    if schema.is_address(config.optimizer.schedule):  # only the user's function knows its peak
+        return "custom"
+    if not has_known_peak(config.optimizer):
+        return "unknown"
+    return f"{peak_rate(config.optimizer, config.model.base_d_model):.3g}"
 
 
 def program_of(config: ExperimentConfig, data: Path) -> Hashable:
