@@ -23,7 +23,7 @@ PAIRS = 1500
 KINDS = {
     "words": ("data.tokenizer=words",),
     "characters": ("data.tokenizer=characters", "data.cleaning.drop_duplicates=true"),
-    "bpe": ("data.tokenizer=bpe",),
+    "bpe": ("data.tokenizer=bpe", "model.vocab_size=300"),
 }
 
 
@@ -82,5 +82,5 @@ def options(place: Place, kind: str) -> list[str]:
             lines = (" ".join(dice.choices(WORDS, k=dice.randint(1, 12))) + "\n" for _ in range(PAIRS))
             path.write_text("".join(lines))
         config.write_text("from transformer_jax.config import default_config as get_config\n")
-    changes = ("model.vocab_size=300", *(f"data.{side}={path}" for side, path in files.items()), *KINDS[kind])
+    changes = (*(f"data.{side}={path}" for side, path in files.items()), *KINDS[kind])
     return [f"--config={config}", *(f"--config.{change}" for change in changes)]
