@@ -73,7 +73,6 @@ def test_all_that_is_wrong_is_reported_at_once():
         ([], {"analyses": {"기" * 80: "missing.py:f"}}, "must be the name of a file"),
         ([FOUR], {"tune": (0, 2)}, "tune = (0, 2): must be two or more different positive factors"),
         ([Variant("small", {"model.vocab_size": 100})], {}, "model.vocab_size has no effect here"),
-        ([], {"overrides": [("seed", "5")]}, "--config.seed: has no effect on a sweep, whose seeds are set by --seeds"),
         ([FOUR], {"base": SHORT}, "train.steps = 1"),  # once, not for each variant
         ([], {"overrides": [("train.best_metric", "exact_match")]}, "train.best_metric"),
         ([FOUR], {"tune": (1 / 3, 0.333333)}, "tune"),
@@ -109,6 +108,13 @@ def test_all_that_is_wrong_is_reported_at_once():
 def test_what_would_answer_nothing_is_named_in_a_line(variants, changes, option):
     (problem,) = problems(*variants, **changes)
     assert option in problem and problem.startswith("file.py: ")
+
+
+def test_the_seed_of_a_sweep_is_no_option():
+    assert problems(overrides=[("seed", "5")]) == [
+        "--config.seed: has no effect on a sweep, whose seeds are set by --seeds"
+    ]
+    assert defined(overrides=[("seed", "5")], vary=["order"]).base.seed == 5
 
 
 def test_the_published_figures_are_those_that_reports_read():

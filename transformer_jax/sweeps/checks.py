@@ -106,6 +106,7 @@ def _sweep_problems(sweep: Sweep) -> list[str]:
     for name, address in sweep.analyses.items():
         if not name or "/" in name or len(os.fsencode(f"{name}.json.01234567.unfinished")) > LONGEST_NAME:
             problems.append(f"analyses[{name!r}]: must be the name of a file, shorter and without /")
+            continue
         problems += problems_of(extension.load_function, f"analyses[{name!r}]", address, ("run", "config", "tests"))
     if sweep.vary is not None and (not _is_list(sweep.vary) or not set(sweep.vary) <= set(SOURCES)):
         problems.append(f"vary = {sweep.vary!r}: must be a list of at least one of {', '.join(SOURCES)}")
