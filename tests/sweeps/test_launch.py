@@ -312,6 +312,7 @@ def test_an_edited_metric_makes_the_runs_that_it_measured_unfinished(mine, folde
     (mine / "mine.py").write_text("def exact(hypotheses, references): return 0\n")
     definition = defined(base={**BASE, "decode": {**BASE["decode"], "metrics": ("mine.py:exact",)}})
     definition = dataclasses.replace(definition, code=definition.code_of())
+    folder.save(definition)
     (run,) = folder.runs(definition)
     pretend_finished(run)
     result = json.loads((run.path / "result.json").read_text())
