@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.sweep_runs import FOUR, defined
+from tests.support.sweep_runs import BASE, FOUR, defined
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.sweeps import Variant, grid
 from transformer_jax.sweeps.definition import SOURCES
@@ -56,7 +56,8 @@ def test_a_control_repeats_a_variant_with_seeds_of_its_own(tmp_path):
 
 @pytest.mark.parametrize("vary", [None, *[[source] for source in SOURCES], [*SOURCES]])
 def test_the_seeds_set_what_varies_and_nothing_else(vary, tmp_path):
-    definition = defined(vary=vary, seeds=[0, 4], overrides=[("seed", "7"), ("data.task.seed", "3")])
+    base = {**BASE, "seed": 7}
+    definition = defined(vary=vary, seeds=[0, 4], base=base, overrides=[("data.task.seed", "3")])
     folder = SweepFolder(tmp_path)
     folder.save(definition)
     wanted = {source: [0, 4] for source in vary or SOURCES}
