@@ -154,7 +154,6 @@ def test_an_optimizer_is_tried_on_a_matrix_and_a_vector(tmp_path):
     )
     with pytest.raises(BadInput, match="cannot be used here"):
         optimizer_of(config(name=f"{path}:cube"), lambda count: 0.1)
-    optimizer_of(config(groups=(("kernel$", {"name": f"{path}:cube"}),)), lambda count: 0.1)
 
 
 # Learning rates.
