@@ -52,7 +52,7 @@ def test_every_flag_that_is_a_path_is_read_as_one():
 def test_every_option_that_is_a_path_is_declared_as_one():
     declared = {option.path for option in schema.options(ExperimentConfig) if option.is_path}
     sides = {f"data.{split}{side}" for split in ("", "valid_", "test_") for side in ("source", "target")}
-    others = {"corpus_folder", "tfds_data_dir", "tokenizer_file", "target_tokenizer_file", "directory"}
+    others = {"corpus_folder", "tfds_data_dir", "tokenizer_file", "target_tokenizer_file", "directory", "tests"}
     assert declared == sides | {f"data.{name}" for name in others} | {"train.compile_cache"}
 
 

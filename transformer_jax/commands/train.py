@@ -98,7 +98,7 @@ def what_must_agree(arguments: argparse.Namespace, experiment: ExperimentConfig)
 def _log(workdir: str, number: int) -> tuple[Path, Path]:
     """The log of a process, and the file that must be there before it is written."""
     folder = Path(paths.expanded(workdir))
-    return folder / "logs" / f"process-{number}.txt", folder / "versions.json"
+    return folder / "logs" / f"process-{number}.txt", folder / "metrics.jsonl"
 
 
 def span(text: str) -> tuple[int, int]:
