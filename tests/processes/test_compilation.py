@@ -112,7 +112,7 @@ def test_which_programs_of_one_run_are_compiled_without_the_fusion(parts, expect
     config = dataclasses.replace(experiment(), model=model)
     trainer = Trainer(config)
     make_eval_step(config, trainer.mesh)
-    Scorer(model, trainer.mesh)
+    Scorer(model, trainer.mesh, {})
     Translator(config, None, None, trainer.mesh)
     assert options == [expected] * 4
 
