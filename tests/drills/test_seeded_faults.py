@@ -46,8 +46,8 @@ model/attention.py: model/test_attention.py model/test_transformer.py
   + jnp.ones_like(jnp.asarray(context.head_mask)).astype(heads_BTHV.dtype)
 model/positions.py: model/test_positions.py
   rotary positions rotate by half
-  - even * sin + odd * cos
-  + even * sin - odd * cos
+  - first * sin + second * cos
+  + first * sin - second * cos
   relative distances are clipped one too early
   - -self.reach, self.reach) + self.reach
   + -self.reach + 1, self.reach - 1) + self.reach

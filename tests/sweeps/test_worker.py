@@ -187,7 +187,7 @@ def test_a_metric_is_edited_and_the_runs_are_measured_again(worked, tmp_path):
     def launched():
         return dataclasses.replace(definition, code=definition.code_of())
 
-    source = Path(definition.file).read_text()
+    source = Path(definition.file).read_text().replace(definition.file, str(file))
     file.write_text(source.replace("return len(hypotheses)", "return 1 + len(hypotheses)"))
     definition = spec.load(str(file), overrides=[("train.compile_cache", "none"), ("decode.metrics", f"{file}:count")])
     trained = (folder.path / "runs/base/seed-0/metrics.jsonl").read_text()
