@@ -24,6 +24,7 @@ from typing import Any
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import load_module
 from transformer_jax.report.results import load_sweep
+from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.sweeps import Sweep, Variant
 
 bases = load_module(str(Path(__file__).with_name("bases.py")))
@@ -65,7 +66,10 @@ def updates_and_seconds(lines: Sequence[Mapping[str, Any]], loss: float) -> tupl
 def print_times(folder: str, loss: float | None = None) -> None:
     """Updates and seconds of each variant's finished runs to a validation loss: means, and each seed's."""
     sweep = load_sweep(folder)
-    runs = {variant.name: [run.curve for run in variant.finished] for variant in sweep.variants}
+    runs = {
+        variant.name: [read_metrics(run.path / "metrics.jsonl") for run in variant.finished]
+        for variant in sweep.variants
+    }
     losses = [[line.get("valid_loss") for line in lines] for each in runs.values() for lines in each]
     lowest = [min((loss for loss in each if loss is not None), default=math.inf) for each in losses]
     if not lowest or max(lowest) == math.inf:

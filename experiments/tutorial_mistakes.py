@@ -137,7 +137,7 @@ class AcrossHeads(MultiHeadAttention):
     def with_context(
         self, query: jax.Array, key_value: jax.Array | None, context: Context
     ) -> tuple[jax.Array, Cache | None]:
-        if context.encoding is None:
+        if key_value is not query:
             return super().with_context(query, key_value, context)
         width = query.shape[-1]
         projected = self.queries(query), self.keys(query), self.values(query)
@@ -183,10 +183,12 @@ class NoPaddingMask(MultiHeadAttention):
 
 
 class NoCrossMask(MultiHeadAttention):
-    """Right in self-attention, which alone has positions."""
+    """Right in self-attention, where keys and values come from the queries' words."""
 
-    def attend(self, q: Any, k: Any, v: Any, context: Context) -> jax.Array:
-        return super().attend(q, k, v, unmasked(context) if context.encoding is None else context)
+    def with_context(
+        self, query: jax.Array, key_value: jax.Array | None, context: Context
+    ) -> tuple[jax.Array, Cache | None]:
+        return super().with_context(query, key_value, context if key_value is query else unmasked(context))
 
 
 class WrongExponents(Positions):
