@@ -36,7 +36,8 @@ def products(traced) -> collections.Counter:
     return found
 
 
-@pytest.mark.parametrize("positions", [pytest.param(each, marks=pytest.mark.drill) for each in ENCODINGS] + ["t5"])
+@pytest.mark.drill
+@pytest.mark.parametrize("positions", ENCODINGS)
 def test_parameters_and_logits_are_float32_also_where_jax_has_64_bits(positions):
     """And a model decodes step by step."""
     model = Transformer(small(positions=positions, attention_bias=True, output_bias=True, qk_norm=True))
