@@ -158,7 +158,7 @@ def load_run(workdir: str | Path, weights: str = "latest", mesh: MeshConfig | No
     Programs are cached in the run's `train.compile_cache`, unless JAX has a compilation cache already.
     """
     found = read_weights(workdir, weights)
-    if not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+    if not jax.config.values["jax_compilation_cache_dir"]:
         use_cache(found.config.train.compile_cache)
     tokenizer = load_tokenizer(found.tokenizers["source"])
     target_tokenizer = load_tokenizer(found.tokenizers["target"]) if "target" in found.tokenizers else tokenizer
