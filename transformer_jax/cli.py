@@ -102,7 +102,7 @@ def _run(arguments: list[str]) -> int:
     try:
         status = parsed.run(parsed) or 0
     finally:
-        remote.push_all()
+        remote.close()
     if getattr(parsed, "prints_results", True):
         output.check_results()
     return status

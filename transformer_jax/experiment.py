@@ -30,6 +30,7 @@ from transformer_jax.evaluation import (
     perplexities,
 )
 from transformer_jax.files.atomic import explained, write_atomically, write_record
+from transformer_jax.files.paths import plain_folder
 from transformer_jax.model import fused
 from transformer_jax.model.transformer import abstract_params
 from transformer_jax.processes.compilation import use_cache
@@ -260,7 +261,7 @@ class Evaluation(NamedTuple):
     def save(self, directory: Path, name: str) -> None:
         """Writes the translations, one per line, then the scores: where there are scores, there are translations."""
         with explained(directory):
-            directory.mkdir(exist_ok=True)
+            plain_folder(directory).mkdir(exist_ok=True)
             with write_atomically(directory / f"{name}.txt") as file:
                 file.write("".join(f"{hypothesis}\n" for hypothesis in self.hypotheses).encode())
             write_record(directory / f"{name}.json", self.record)

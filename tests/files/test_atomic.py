@@ -38,13 +38,24 @@ def test_two_writers_of_one_file_do_not_mix(tmp_path):
     assert path.read_bytes() == b"first" and os.listdir(tmp_path) == ["file"]
 
 
-def test_a_symbolic_link_is_followed(tmp_path):
+def test_a_symbolic_link_is_replaced_or_followed_if_it_was_typed(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "file")
     for text in (b"one", b"two"):
-        with write_atomically(tmp_path / "link") as file:
+        with write_atomically(tmp_path / "link", follow=True) as file:
             file.write(text)
         assert (tmp_path / "link").is_symlink() and (tmp_path / "elsewhere" / "file").read_bytes() == text
+    with write_atomically(tmp_path / "link") as file:
+        file.write(b"three")
+    assert (tmp_path / "link").read_bytes() == b"three" and (tmp_path / "elsewhere" / "file").read_bytes() == b"two"
+
+
+def test_a_lock_is_not_taken_through_a_link(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / ".lock").symlink_to(tmp_path / "mine")
+    with pytest.raises(BadInput), explained(tmp_path), locked(tmp_path / ".lock"):
+        pass
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_a_lock_is_waited_for_or_names_its_holder(tmp_path, capsys):

@@ -151,3 +151,10 @@ def test_problems_are_of_the_option_and_the_path():
         from_config_dict({"data": {"source": ["a", "hdfs://b"]}})
     assert caught.value.problems[0].startswith("data.source = hdfs://b: is a URL")
     assert paths.problem("a:b") is None and paths.problem("./~x") is None and paths.problem("C:/x") is None
+
+
+@pytest.mark.parametrize("name", ["", "..", "/etc/passwd", "a//b", "a/../b", "./a", "a/", "a\0b", "x" * 300])
+def test_a_name_of_somebody_else_stays_inside(tmp_path, name):
+    with pytest.raises(BadInput, match="is not the name of a file in this folder"):
+        paths.inside(tmp_path, name, "record.json")
+    assert paths.inside(tmp_path, "a/b..c", "record.json") == tmp_path / "a" / "b..c"

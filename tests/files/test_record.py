@@ -1,12 +1,14 @@
 """Records: whatever happens to the bytes of a sealed one, it is read as it was written or not at all."""
 
 import json
+import re
+from typing import NotRequired, TypedDict
 
 import pytest
 
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import write_record
-from transformer_jax.files.record import LARGEST_FILE, plain_name, read_record
+from transformer_jax.files.record import LARGEST_FILE, read_record, read_typed
 
 CONTENT = {
     "steps": [1, 20],
@@ -64,15 +66,36 @@ def test_a_file_too_large_is_not_read(tmp_path):
         read_record(tmp_path / "record.json")
 
 
-@pytest.mark.parametrize("name", ["", "..", "/etc/passwd", "a/b", None])
-def test_a_record_names_only_files_beside_it(tmp_path, name):
-    with pytest.raises(BadInput, match="is not the name of a file in this folder"):
-        plain_name(name, tmp_path)
-
-
 def test_what_is_too_large_to_be_read_is_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr("transformer_jax.files.atomic.LARGEST_FILE", 100)
     write_record(tmp_path / "small", {"numbers": [1]})
     with pytest.raises(BadInput, match=r"would have .* bytes; at most 100 can be read back"):
         write_record(tmp_path / "large", {"numbers": [1] * 50})
     assert [path.name for path in tmp_path.iterdir()] == ["small"]
+
+
+class Inner(TypedDict):
+    steps: list[int]
+    name: NotRequired[str | None]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ({"steps": [1, 2]}, None),
+        ({"steps": [], "name": None, "other": [{}]}, None),
+        ({"steps": [1, "2"]}, "steps.1 is '2'; must be of type int"),
+        ({"steps": [True]}, "steps.0 is True; must be of type int"),
+        ({"steps": [10**40]}, "steps.0 is 1000000"),
+        ({"steps": [], "name": 3}, "name is 3; must be of type str"),
+        ({}, "it has no steps"),
+    ],
+    ids=str,
+)
+def test_the_types_of_fields(tmp_path, content, problem):
+    write_record(tmp_path / "record.json", content)
+    if problem is None:
+        assert read_typed(tmp_path / "record.json", Inner) == content
+        return
+    with pytest.raises(BadInput, match=re.escape(f"record.json: is damaged: {problem}")):
+        read_typed(tmp_path / "record.json", Inner)

@@ -1,12 +1,12 @@
-"""Folders in buckets: a mirror on each machine; a run there is the run on a disk. More in drills/test_bucket.py."""
+"""Folders in buckets: a copy for each command; a run there is the run on a disk. More in drills/test_bucket.py."""
 
 import dataclasses
 import os
-import shutil
+import threading
 
 import pytest
 
-from tests.support.cloud_storage import bucket
+from tests.support.cloud_storage import failing_bucket
 from tests.support.prepared_data import experiment
 from tests.support.training_runs import metrics, train_here, weights
 from transformer_jax import cli
@@ -16,133 +16,271 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extras import MissingPackages
 from transformer_jax.files import remote
 from transformer_jax.runs.folder import RunFolder
+from transformer_jax.sweeps.folder import SweepFolder
 
 
 @pytest.fixture(scope="module")
-def url():
-    with bucket() as url:
-        yield url
+def storage():
+    with failing_bucket() as found:
+        yield found
 
 
 @pytest.fixture
-def machine(tmp_path, monkeypatch):
-    """Goes to a machine: each has mirrors of its own."""
-    monkeypatch.setattr(remote, "_mirrored", [])
-
-    def go(name):
-        monkeypatch.setenv("TRANSFORMER_JAX_BUCKETS", str(tmp_path / name))
-
-    go("one")
-    return go
+def url(storage):
+    storage[1].answer = None
+    return storage[0]
 
 
-def test_a_mirror_and_the_bucket_follow_each_other(url, machine):
-    place = f"{url}/checkpoints/mirror"
-    path = RunFolder(remote.mirrored(place)).path
-    (path / "inner").mkdir(parents=True)
+@pytest.fixture
+def proxy(storage):
+    return storage[1]
+
+
+@pytest.fixture(autouse=True)
+def copies(tmp_path, monkeypatch):
+    """Where the copies are. No test waits as long as a user."""
+    monkeypatch.setenv("TRANSFORMER_JAX_BUCKETS", str(tmp_path / "copies"))
+    monkeypatch.setattr(remote, "_copies", [])
+    monkeypatch.setattr(remote, "_start_pulse", lambda: None)
+    monkeypatch.setattr(remote, "BETWEEN_ATTEMPTS", 0.05)
+    monkeypatch.setattr(remote, "LEASE", 1.5)
+    monkeypatch.setattr(remote, "_is_away", False)
+    monkeypatch.setattr(remote, "_told_at", 0.0)
+    return tmp_path / "copies"
+
+
+def written(url, **files):
+    """What somebody has in a bucket."""
+    for name, content in files.items():
+        remote._blob(f"{url.removeprefix('gs://')}/{name}").upload_from_string(content)
+
+
+def there(url):
+    """The names and contents of the objects below an address."""
+    bucket, _, folder = url.removeprefix("gs://").partition("/")
+    blobs = remote._client(os.environ["STORAGE_EMULATOR_HOST"]).list_blobs(bucket, prefix=f"{folder}/")
+    return {blob.name.removeprefix(f"{folder}/"): blob.download_as_bytes().decode(errors="replace") for blob in blobs}
+
+
+def copy(url):
+    return RunFolder(remote.mirrored(url)).path
+
+
+def test_what_is_written_in_a_copy_is_uploaded_and_nothing_else_happens_there(url, copies):
+    place = f"{url}/checkpoints/folder"
+    written(place, **{"theirs": "1", "inner/theirs": "2", "console/": ""})
+    path = copy(place)
+    assert (path / "theirs").read_text() == "1" and (path / "inner/theirs").read_text() == "2"
     for name in ("a", "inner/b", "inner/c.lock", "half.unfinished", "checkpoints"):
         (path / name).write_text(name)
     (path / "link").symlink_to("inner", target_is_directory=True)
+    (path / "out").symlink_to("/etc", target_is_directory=True)
+    (path / "theirs").unlink()
     remote.push(path)
+    ours = {"a": "a", "inner/b": "inner/b", "link.symlink": "inner"}
+    assert there(place) == {"theirs": "1", "inner/theirs": "2", "console/": "", **ours}
     assert remote.url_of(path / "a") == f"{place}/a" and remote.read_text(path / "a") == "a"
+    (path / "a").write_text("changed here")
+    other = copy(place)
+    assert other != path and (other / "link" / "b").read_text() == "inner/b"
+    remote.close()
+    assert there(place)["a"] == "changed here" and not any(copies.iterdir())
 
-    machine("two")
-    other = RunFolder(remote.mirrored(place)).path
-    assert other != path and {file.name for file in other.rglob("*")} == {"a", "inner", "b", "link"}
-    assert (other / "link" / "b").read_text() == "inner/b"
-    (other / "a").write_text("changed there")
-    (other / "inner/b").unlink()
+
+def test_a_file_that_another_process_has_written_since_is_not_overwritten(url):
+    place = f"{url}/lost"
+    written(place, metrics="1\n")
+    sleeper, other = copy(place), copy(place)
+    (other / "metrics").write_text("1\n2\n3\n")
+    (other / "new").write_text("theirs")
     remote.push(other)
+    (sleeper / "metrics").write_text("1\n2\n")
+    with pytest.raises(Failed, match=rf"{place}/metrics: process \d+ on \S+ has written it meanwhile, so this process"):
+        remote.push(sleeper)
+    (sleeper / "metrics").unlink()
+    (sleeper / "new").write_text("mine")
+    with pytest.raises(Failed, match="/new: process"):
+        remote.push(sleeper)
+    assert there(place) == {"metrics": "1\n2\n3\n", "new": "theirs"}
+    remote._blob(f"{place.removeprefix('gs://')}/new").delete()
+    (other / "new").write_text("again")
+    with pytest.raises(Failed, match="/new: it was deleted meanwhile"):
+        remote.push(other)
 
-    machine("one")
-    (path / "own").write_text("not written back yet")
-    remote.pull(path)
-    assert (path / "a").read_text() == "changed there" and not (path / "inner/b").exists()
-    assert (path / "own").is_file() and (path / "inner/c.lock").is_file()
-    shutil.rmtree(path)
+
+def test_an_upload_whose_answer_was_lost_is_ones_own(url, monkeypatch):
+    place = f"{url}/twice"
+    path = copy(place)
+    (path / "a").parent.mkdir(parents=True)
+    (path / "a").write_text("1")
+    write, failing = remote._write, [True]
+
+    def lose_the_answer(name, content, generation, *rest):
+        if failing.pop() if failing else False:
+            write(name, content, generation, *rest)
+        return write(name, content, generation, *rest)
+
+    monkeypatch.setattr(remote, "_write", lose_the_answer)
     remote.push(path)
-    assert remote.read_text(path / "a") == "changed there"
+    assert there(place) == {"a": "1"}
 
 
-def test_a_link_brings_what_it_leads_to(url, machine):
-    path = RunFolder(remote.mirrored(f"{url}/sweep")).path
+HOSTILE = {
+    "dots": {"run/../../../escaped": "x"},
+    "dots at the end": {"run/a/..": "x"},
+    "absolute": {"run//tmp/escaped": "x"},
+    "link to a folder": {"run/x.symlink": "../../../../target", "run/x/escaped": "x"},
+    "link alone": {"run/x.symlink": "../../../../target"},
+    "absolute link": {"run/x.symlink": "/tmp"},
+    "link through a link": {"run/d.symlink": "..", "run/x.symlink": "d/../../../target"},
+    "NUL": {"run/a\0b": "x"},
+}
+
+
+@pytest.mark.parametrize("objects", HOSTILE.values(), ids=HOSTILE)
+def test_objects_of_somebody_else_are_written_nowhere_but_in_the_copy(url, tmp_path, copies, capsys, request, objects):
+    (tmp_path / "target").mkdir()
+    place = f"{url}/{request.node.callspec.id.replace(' ', '-')}"
+    for name, content in {"run/metrics.jsonl": "", **objects}.items():
+        try:
+            written(place, **{name: content})
+        except Exception:
+            pytest.skip("the server refuses such a name")
+    assert cli.main(["report", f"{place}/run"]) == 2
+    told = capsys.readouterr().err
+    assert "not the name of a file" in told or "is a link" in told
+    outside = [path for path in tmp_path.rglob("*") if not path.is_relative_to(copies)]
+    assert outside == [tmp_path / "target"], told
+
+
+def test_a_link_brings_what_it_leads_to(url):
+    path = copy(f"{url}/sweep")
     (path / "data").mkdir(parents=True)
     (path / "data/tokens").write_text("1 2")
     (path / "runs").mkdir()
     (path / "runs/data").symlink_to("../data", target_is_directory=True)
     remote.push(path)
-    machine("two")
-    assert (RunFolder(remote.mirrored(f"{url}/sweep/runs")).path / "data/tokens").read_text() == "1 2"
+    assert (copy(f"{url}/sweep/runs") / "data/tokens").read_text() == "1 2"
 
 
-def test_text_in_a_bucket_is_fetched_once_by_each_machine(url, machine, tmp_path, monkeypatch):
+def test_text_in_a_bucket_is_fetched_once_by_each_machine(url, tmp_path, monkeypatch):
     config = experiment(tmp_path, tokenizer="words")
-    there = {f"train.{side}": f"{url}/text/train.{side}" for side in ("en", "de")}
-    for name, place in there.items():
-        remote._files().pipe_file(place, (tmp_path / name).read_bytes())
-    source, target = ((place,) for place in there.values())
+    places = {f"train.{side}": f"{url}/text/train.{side}" for side in ("en", "de")}
+    written(f"{url}/text", **{name: (tmp_path / name).read_text() for name in places})
+    source, target = ((place,) for place in places.values())
     remotely = dataclasses.replace(config, data=dataclasses.replace(config.data, source=source, target=target))
     assert from_json(to_json(remotely).encode(), "config.json") == remotely
-    fetched, get = [], remote._files().get_file
-    monkeypatch.setattr(remote._files(), "get_file", lambda *names: fetched.append(names) or get(*names))
+    fetched, download = [], remote._download
+    monkeypatch.setattr(remote, "_download", lambda *names: fetched.append(names) or download(*names))
     made = prepare(remotely, tmp_path / "data")
     assert made.fingerprint == prepare(config, tmp_path / "local").fingerprint
-    assert [each["file"] for each in made.manifest["sources"]] == list(there.values())
+    assert [each["file"] for each in made.manifest["sources"]] == list(places.values())
     prepare(remotely, tmp_path / "data")
     assert len(fetched) == 2
-    machine("two")
-    prepare(remotely, tmp_path / "data")
-    assert len(fetched) == 4
-    remote._files().pipe_file(there["train.en"], b"other text\n")
+    written(f"{url}/text", **{"train.en": "other text\n"})
     with pytest.raises(BadInput, match="the train text has changed"):
         prepare(remotely, tmp_path / "data")
-    remote._files().rm_file(there["train.en"])
+    remote._blob("bucket/text/train.en").delete()
     with pytest.raises(BadInput, match=r"gs://bucket/text/train\.en: there is no such file"):
         prepare(remotely, tmp_path / "other")
 
 
-def test_a_training_that_another_machine_takes_over_stops(url, machine):
+def test_a_training_that_another_machine_takes_over_stops(url):
     first = RunFolder(remote.mirrored(f"{url}/taken"))
     with first.held():
         first.config.touch()
         first.refuse_other_training()
-        machine("two")
-        with RunFolder(remote.mirrored(f"{url}/taken")).held():
-            machine("one")
-            with pytest.raises(Failed, match="has begun to train here"):
-                first.refuse_other_training()
-            machine("two")
-        machine("one")
+        second = RunFolder(remote.mirrored(f"{url}/taken"))  # the first does not show that it lives
+        with second.held(), pytest.raises(Failed, match="has begun to train here"):
+            first.refuse_other_training()
 
 
-def test_a_bucket_that_does_not_answer_is_a_failure_in_one_line(machine, monkeypatch):
-    def files():
-        raise OSError("Service Unavailable, 503")
+def test_two_launchers_cannot_hold_one_sweep(url, monkeypatch):
+    first, second = (SweepFolder(remote.mirrored(f"{url}/held")) for _ in range(2))
+    with first.held():
+        name = "bucket/held/.lock"
+        own, generation = remote._locks[name]
 
-    monkeypatch.setattr(remote, "require", lambda *_: None)
-    monkeypatch.setattr(remote, "_files", files)
-    with pytest.raises(Failed, match="503"):
-        remote.mirrored("gs://bucket/x")
+        def live():
+            remote._locks[name] = own, remote._write(name, own, generation)
+
+        renewal = threading.Timer(0.5, live)
+        renewal.start()
+        with pytest.raises(Failed, match="is working on this sweep"), second.held():
+            pass
+        renewal.join()
+    with second.held():
+        pass
+    assert there(f"{url}/held") == {}
 
 
-def test_a_missing_package_is_named(machine, monkeypatch):
+def test_a_lock_of_a_process_that_has_died_here_is_taken_at_once(url, monkeypatch):
+    monkeypatch.setattr(remote, "LEASE", 1e9)
+    written(f"{url}/died", **{".lock": f"process 99999999 on {os.uname().nodename}\nx\n"})
+    with RunFolder(remote.mirrored(f"{url}/died")).held():
+        pass
+
+
+def test_a_bucket_that_is_away_is_waited_for(url, proxy, capsys, monkeypatch):
+    path = copy(f"{url}/away")
+    path.mkdir(parents=True)
+    (path / "a").write_text("1")
+    proxy.answer = 503
+    threading.Timer(0.5, lambda: setattr(proxy, "answer", None)).start()
+    remote.push(path)
+    assert there(f"{url}/away") == {"a": "1"}
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "the bucket does not respond; it is waited for, up to 300 s more" in told
+
+
+@pytest.mark.parametrize("stopping", [False, True])
+def test_a_bucket_that_stays_away_is_a_failure_in_one_line(url, proxy, monkeypatch, stopping):
+    path = copy(f"{url}/gone")
+    path.mkdir(parents=True)
+    (path / "a").write_text("1")
+    proxy.answer = 503
+    monkeypatch.setattr(remote, "PATIENCE_AT_THE_END" if stopping else "PATIENCE", 0.3)
+    monkeypatch.setattr(remote, "_asked_to_stop", threading.Event())
+    if stopping:
+        remote.hurry()
+    with pytest.raises(Failed, match=r"gs://bucket/gone/a: the bucket does not respond; the same command tries again"):
+        remote.push(path)
+    proxy.answer = None
+
+
+def test_access_that_is_denied_is_not_waited_for(url, proxy):
+    proxy.answer = 403
+    with pytest.raises(Failed, match="access is denied"):
+        remote.mirrored(f"{url}/denied")
+
+
+def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingPackages, match=r"transformer_jax\[gcs\]"):
         remote.mirrored("gs://bucket/x")
 
 
-def test_a_run_in_a_bucket_is_the_run_on_a_disk(url, machine, tmp_path):
-    """Interrupted, gone on with on another machine, and evaluated on a third one."""
+def test_copies_of_killed_processes_are_removed_after_a_day(url, copies):
+    path = copy(f"{url}/old")
+    state = copies / f"{path.relative_to(copies).parts[0]}.json"
+    os.utime(state, (0, 0))
+    new = copy(f"{url}/old")
+    assert not state.exists() and (copies / f"{new.relative_to(copies).parts[0]}.json").exists()
+
+
+def test_a_run_in_a_bucket_is_the_run_on_a_disk(url, tmp_path, copies):
+    """Interrupted, gone on with on another machine, evaluated on a third one, deleted, and started again."""
     often, flags = "train.log_every=6", [f"--workdir={url}/run"]
     train_here(tmp_path / "disk", often)
     train_here(tmp_path / "run", often, "train.steps=12", flags=flags)
-    machine("two")
     assert "resuming from the checkpoint of step 12" in train_here(tmp_path / "run", often, flags=flags)
-    there = RunFolder(remote.mirrored(f"{url}/run")).path
-    assert metrics(there) == metrics(tmp_path / "disk") and not (there / "checkpoints").exists()
-    ours, theirs = weights(there), weights(tmp_path / "disk")
+    path = copy(f"{url}/run")
+    assert metrics(path) == metrics(tmp_path / "disk") and not (path / "checkpoints").exists()
+    ours, theirs = weights(path), weights(tmp_path / "disk")
     assert all((ours[name] == theirs[name]).all() for name in theirs)
-    shutil.rmtree(os.environ["TRANSFORMER_JAX_BUCKETS"])
+    remote.close()
     assert cli.main(["evaluate", *flags, "--config.decode.beam=1", "--config.decode.extra_length=2"]) == 0
-    machine("three")
-    assert (RunFolder(remote.mirrored(f"{url}/run")).path / "translations").is_dir()
+    assert any(name.startswith("translations/") for name in there(f"{url}/run"))
+    for blob in remote._bucket("bucket")[0].list_blobs(prefix="run/"):
+        blob.delete()
+    assert "resuming" not in train_here(tmp_path / "run", often, "train.steps=12", flags=flags)

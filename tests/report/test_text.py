@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer_jax.report.text import latex, markdown, terminal_table
+from transformer_jax.report.text import cell, latex, markdown, render, terminal_table
 
 
 def test_markdown_is_escaped():
@@ -34,3 +34,15 @@ def test_table_keeps_within_the_width(whole):
     assert "d_ff" not in narrow.splitlines()[0] and "Δ BLEU" in narrow.splitlines()[0]
     assert wide.splitlines()[-1] == "Also in index.html: FLOPs, time, tokens/s, rate." and "d_ff" in narrow
     assert max(map(len, terminal_table(table, 150).splitlines())) <= 150
+
+
+@pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+1", "-x", "@sum", "\t=1"])
+def test_no_cell_of_a_csv_file_is_a_formula(text):
+    assert cell(text) == f"'{text}" and cell("a=1") == "a=1" and cell(-1.5) == -1.5
+
+
+def test_a_fact_of_a_run_cannot_leave_its_code_span():
+    hostile = "x`\n\n<script>alert(1)</script>\x1b[31m"
+    known = {"state": "", "problems": [], "evaluations": [], "citation": "", "name": "run", "workdir": "run"}
+    page = render("run.md", markdown, facts={"cpu": hostile, "<b>": "1"}, **known)
+    assert "- cpu: `x  <script>alert(1)</script>\\x1b[31m`\n" in page and "&lt;b>: `1`" in page

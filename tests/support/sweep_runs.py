@@ -99,7 +99,16 @@ def pretend_finished(
         "together": together,
         "devices": devices,
     }
-    record = {"test_set_sha256": "0", "steps": [12], "decode": {}, "measures": {"bleu": {"score": 50.0}}}
+    record = {
+        "test_set": "test",
+        "test_set_sha256": "0",
+        "n": 5,
+        "weights": "latest",
+        "steps": [12],
+        "decode": {},
+        "measures": {"bleu": {"score": 50.0}},
+        "perplexity": {"per_token": 1.25},
+    }
     for split in run.tests:
         (run.path / "translations").mkdir(exist_ok=True)
         write_json(run.path / "translations" / f"{split}.latest.json", record)

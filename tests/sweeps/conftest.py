@@ -38,7 +38,7 @@ def work(folder, definition, *run_ids):
 
 @pytest.fixture(scope="session")
 def worked(tmp_path_factory):
-    """A sweep of three runs: one should train together with one whose folder is corrupt, the third's disk is full.
+    """A sweep of three runs: one should train with one whose folder is corrupt; in the third a file is a folder.
 
     Returns (folder, definition, {run_id: exit status}).
     """
@@ -52,11 +52,10 @@ def worked(tmp_path_factory):
         primary="count",
     )
     folder = SweepFolder(place / "sweep")
-    corrupt, full = folder.path / "runs/dropout/seed-0", folder.path / "runs/h-=-4/seed-0"
+    corrupt, blocked = folder.path / "runs/dropout/seed-0", folder.path / "runs/h-=-4/seed-0"
     (corrupt / "checkpoints/6").mkdir(parents=True)
     (corrupt / "config.json").write_text("{ damaged")
-    full.mkdir(parents=True)
-    (full / "config.json").symlink_to("/dev/full")
+    (blocked / "config.json").mkdir(parents=True)
     overrides = [("train.compile_cache", "none"), ("decode.metrics", f"{path}:count")]
     folder.save(spec.load(str(path), overrides=overrides))
     definition = folder.load()

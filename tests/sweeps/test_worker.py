@@ -20,9 +20,10 @@ from transformer_jax.errors import EXIT_UNFINISHED, BadInput, Diverged, Failed
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.processes.hardware import cores
 from transformer_jax.runs.metrics import read_metrics
+from transformer_jax.runs.records import Record
 from transformer_jax.sweeps import spec, worker
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.run import read_json
+from transformer_jax.sweeps.run import Result, read_json
 from transformer_jax.sweeps.worker import Stopped, Worker
 from transformer_jax.training.train import Ending
 
@@ -33,7 +34,7 @@ def result_of(folder):
 
 def test_a_failure_is_reported_and_affects_no_other_run(worked):
     folder, definition, ended = worked
-    for run_id, reason in (("dropout/seed-0", "config.json: is"), ("h-=-4/seed-0", "the disk is full")):
+    for run_id, reason in (("dropout/seed-0", "config.json: is"), ("h-=-4/seed-0", "Is a directory")):
         assert ended[run_id] == 1
         run = folder.find(definition, run_id)
         assert run.attempt()["state"] == "failed" and reason in run.attempt()["error"] and not run.is_finished()
@@ -224,9 +225,9 @@ def test_a_sweep_evaluates_the_weights_that_it_names(worked, tmp_path):
         for weights, steps in (("latest", [12]), ("best", [best]), ("averaged", [6, 12])):
             sweep = dataclasses.replace(definition.sweep, weights=weights)
             worker.finish(run, dataclasses.replace(definition, sweep=sweep), 1, CompileWatch())
-            result = read_json(run.path / "result.json")
+            result = read_json(run.path / "result.json", Result)
             assert result["tests"]["test"]["steps"] == steps
-            assert read_json(run.path / f"translations/test.{weights}.json")["weights"] == weights
+            assert read_json(run.path / f"translations/test.{weights}.json", Record)["weights"] == weights
             assert result["valid"]["loss"] == losses[best if weights == "best" else 12]
 
 

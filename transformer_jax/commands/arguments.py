@@ -55,7 +55,7 @@ def _plain(name: str) -> str:
 
 
 def path(text: str) -> str:
-    """A path; an empty one (an unset shell variable) would mean the current directory. Buckets have a mirror here."""
+    """A path; an empty one (an unset shell variable) would mean the current directory. Buckets have a copy here."""
     if remote.is_remote(text):
         if not text.removeprefix(BUCKETS).strip("/") or text.startswith(f"{BUCKETS}/"):
             raise argparse.ArgumentTypeError(f"{text}: must be {BUCKETS}BUCKET/FOLDER")

@@ -82,16 +82,17 @@ def data(folder: "RunFolder") -> dict[str, Any]:
 
 def metrics(folder: "RunFolder") -> dict[str, Any]:
     """The last metrics of training and of validation, and the scores on test sets."""
-    from transformer_jax.files.record import read_record
+    from transformer_jax.files.record import read_typed
     from transformer_jax.runs.metrics import metrics_lines
+    from transformer_jax.runs.records import Record
 
     found: dict[str, Any] = {}
     for line in metrics_lines(folder.metrics):
         found |= {name: line[name] for name in METRICS if line.get(name) is not None}
     for record_path in sorted((folder.path / "translations").glob("*.json")):
-        with contextlib.suppress(OSError, BadInput, KeyError):  # some are not of an evaluation
-            record = read_record(record_path)
-            scores = {measure: facts["score"] for measure, facts in record["measures"].items()}
+        with contextlib.suppress(OSError, BadInput):  # some are not of an evaluation
+            record = read_typed(record_path, Record)
+            scores: dict[str, Any] = {measure: facts["score"] for measure, facts in record["measures"].items()}
             scores["sentences"] = record["test_set_sha256"][:SHORT]
             found |= {f"{record_path.stem}: {name}": value for name, value in scores.items()}
     return found

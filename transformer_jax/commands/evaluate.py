@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.commands import model_choice, text_input
 from transformer_jax.commands.arguments import path
 from transformer_jax.errors import BadInput, visible
-from transformer_jax.files.record import read_record
+from transformer_jax.files.record import read_typed
 from transformer_jax.runs import records
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _other(against: str, name: str, test_set: "TestSet") -> tuple[dict[str, Any]
     path = Path(against) if against.endswith(".json") else Path(against, "translations", f"{name}.json")
     if not path.is_file():
         raise BadInput(f"--against={against}: there is no {path}; evaluate that run on the same test set first")
-    record = read_record(path)
+    record: Any = read_typed(path, records.Record)
     hypotheses = records.translations(path, record)
     problem = records.difference(record, {"test_set_sha256": test_set.digest})
     if hypotheses is None or problem:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.data.tokenizer import BOS
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import write_text
-from transformer_jax.files.record import read_record
+from transformer_jax.files.record import read_typed
 from transformer_jax.pictures import pages, plots
 from transformer_jax.pictures.pages import Picture, Sample, View
 from transformer_jax.runs import records
@@ -69,7 +69,7 @@ def draw(arguments: argparse.Namespace) -> str:
         samples=[Sample(t.source.text, t.text, text) for t, text in zip(translations, references, strict=False)],
         commands=NEXT_COMMANDS.format(run=shlex.quote(str(folder.path))),
     )
-    write_text(Path(output), page)
+    write_text(Path(output), page, follow=arguments.output is not None)
     return output
 
 
@@ -77,7 +77,7 @@ def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]
     """The scores that `evaluate` stored for these weights; empty if there are none."""
     decode = run.config.decode
     found = run_path / "translations" / f"{records.named(split, weights, run.weights_sha256, decode, decode)}.json"
-    record = read_record(found) if found.is_file() else {}
+    record: Any = read_typed(found, records.Record) if found.is_file() else {}
     if records.difference(record, {"weights_sha256": run.weights_sha256, "decode": records.search(decode)}):
         return {}
     return {f"{name} on {split}": f"{record['measures'][name.lower()]['score']:.1f}" for name in ("BLEU", "chrF")}

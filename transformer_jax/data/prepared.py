@@ -7,23 +7,55 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer
 from transformer_jax.errors import BadInput
-from transformer_jax.files.record import read_record
+from transformer_jax.files.paths import inside
+from transformer_jax.files.record import read_record, typed
 
 MANIFEST = "manifest.json"
 FORMAT = 1
 OFFSET = np.dtype("<i8")
+# Types of token arrays. Others of a manifest are errors: an array of objects would hold pointers.
+TOKENS = {dtype.name: dtype for dtype in (np.dtype("<u2"), np.dtype("<i4"))}
 SIDES = ("source", "target")
 # The label that examples share if they are not independent (forms of one lemma). Results are not reported by it.
 CLUSTER = "cluster"
+
+
+class ArrayFacts(TypedDict):
+    dtype: str
+    count: int
+    sha256: str
+
+
+class SplitFacts(TypedDict):
+    arrays: NotRequired[dict[str, ArrayFacts]]
+    texts_sha256: NotRequired[str]
+    groups_sha256: NotRequired[str]
+    rejected: NotRequired[dict[str, dict[str, Any]]]
+
+
+class TokenizerFacts(TypedDict):
+    file: str
+    vocab_size: int
+    fingerprint: str
+    same_tokens: NotRequired[bool]
+
+
+class Manifest(TypedDict):
+    """What is read of the manifest."""
+
+    recipe: dict[str, Any]
+    sources: list[dict[str, Any]]
+    splits: dict[str, SplitFacts]
+    tokenizers: dict[str, TokenizerFacts]
 
 
 def _damaged(path: Path) -> BadInput:
@@ -64,7 +96,7 @@ def flatten(sentences: Sequence[Sequence[int]], dtype: DTypeLike) -> tuple[np.nd
 def write_arrays(stem: str, blocks: Iterable[Sequence[Sequence[int]]], vocab_size: int) -> dict[str, Any]:
     """Writes one side of a split as arrays of tokens and of offsets; returns what the manifest records of them."""
     # Little-endian on every machine: a prepared directory may be moved.
-    dtypes = {"tokens": np.dtype("<u2" if vocab_size <= 1 << 16 else "<i4"), "offsets": OFFSET}
+    dtypes = {"tokens": TOKENS["uint16" if vocab_size <= 1 << 16 else "int32"], "offsets": OFFSET}
     count = 0
     with open(f"{stem}.tokens", "wb") as tokens_file, open(f"{stem}.offsets", "wb") as offsets_file:
         offsets_file.write(bytes(OFFSET.itemsize))
@@ -80,8 +112,11 @@ def write_arrays(stem: str, blocks: Iterable[Sequence[Sequence[int]]], vocab_siz
     return facts
 
 
-def _map(path: Path, facts: dict[str, Any]) -> np.ndarray:
-    dtype = np.dtype(facts["dtype"]).newbyteorder("<")
+def _map(path: Path, facts: ArrayFacts) -> np.ndarray:
+    known = {OFFSET.name: OFFSET} if path.suffix == ".offsets" else TOKENS
+    if facts["dtype"] not in known:
+        raise BadInput(f"{path}: is an array of {facts['dtype'][:40]}; must be of {' or '.join(known)}")
+    dtype = known[facts["dtype"]]
     if not path.is_file() or path.stat().st_size != facts["count"] * dtype.itemsize:
         raise _damaged(path)
     # An empty file cannot be mapped.
@@ -112,12 +147,19 @@ class Prepared:
     def pairs(self, split: str) -> TokenPairs:
         facts = self._facts(split)["arrays"]
         names = [f"{side}.{array}" for side in SIDES for array in ("tokens", "offsets")]
-        return TokenPairs(*(_map(self.directory / f"{split}.{name}", facts[name]) for name in names))
+        if missing := [name for name in names if name not in facts]:
+            raise BadInput(f"{self.directory / MANIFEST}: is damaged: {split!r} has no {missing[0]}")
+        pairs = TokenPairs(*(_map(self._file(f"{split}.{name}"), facts[name]) for name in names))
+        sides = (pairs.source_tokens, pairs.source_offsets), (pairs.target_tokens, pairs.target_offsets)
+        fits = all(len(offsets) and (offsets[0], offsets[-1]) == (0, len(tokens)) for tokens, offsets in sides)
+        if not fits or len(pairs.source_offsets) != len(pairs.target_offsets):
+            raise _damaged(self._file(f"{split}.source.offsets"))
+        return pairs
 
     def texts(self, split: str) -> tuple[list[str], list[str]]:
         """The sources and references of any split but train, as they were given: they never passed a tokenizer."""
         digest = self._facts(split, "texts_sha256")["texts_sha256"]
-        records = _read_records(texts_path(self.directory, split), digest)
+        records = _read_records(texts_path(self.directory, split), digest, {"source", "target"})
         return [record["source"] for record in records], [record["target"] for record in records]
 
     def groups(self, split: str) -> list[dict[str, str]] | None:
@@ -155,7 +197,7 @@ class Prepared:
     @property
     def tokenizer_files(self) -> dict[str, Path]:
         """By side; only the source's where one tokenizer serves both."""
-        return {side: self.directory / facts["file"] for side, facts in self.manifest["tokenizers"].items()}
+        return {side: self._file(facts["file"]) for side, facts in self.manifest["tokenizers"].items()}
 
     @property
     def vocab_size(self) -> int:
@@ -204,11 +246,14 @@ class Prepared:
         for split in self.splits:
             facts = self._facts(split)
             for name, array in facts["arrays"].items():
-                _require(self.directory / f"{split}.{name}", array["sha256"])
+                _require(self._file(f"{split}.{name}"), array["sha256"])
             if "texts_sha256" in facts:
                 _require(texts_path(self.directory, split), facts["texts_sha256"])
             if "groups_sha256" in facts:
                 _require(groups_path(self.directory, split), facts["groups_sha256"])
+
+    def _file(self, name: str) -> Path:
+        return inside(self.directory, name, self.directory / MANIFEST)
 
     def _facts(self, split: str, needed: str = "arrays") -> dict[str, Any]:
         having = {name: facts for name, facts in self.manifest["splits"].items() if needed in facts}
@@ -226,21 +271,31 @@ def read_manifest(directory: Path) -> dict[str, Any]:
             f"{directory}: holds no prepared data (no {MANIFEST} that this version reads): move it back there, or make "
             "it again: transformer-jax prepare --config=FILE.py --workdir=RUN, with the options of its run"
         )
+    typed(manifest, Manifest, path)
+    if "source" not in manifest["tokenizers"]:
+        raise BadInput(f"{path}: is damaged: it has no tokenizer of the source")
     return manifest
 
 
 def texts_path(directory: Path, split: str) -> Path:
-    return directory / f"{split}.texts.jsonl"
+    return inside(directory, f"{split}.texts.jsonl", directory / MANIFEST)
 
 
 def groups_path(directory: Path, split: str) -> Path:
-    return directory / f"{split}.groups.jsonl"
+    return inside(directory, f"{split}.groups.jsonl", directory / MANIFEST)
 
 
-def _read_records(path: Path, digest: str) -> list[dict[str, str]]:
-    """The JSON objects of a file, one a line."""
+def _read_records(path: Path, digest: str, needed: Collection[str] = ()) -> list[dict[str, str]]:
+    """The JSON objects of a file, one a line: texts by name."""
     _require(path, digest)
-    return [json.loads(line) for line in path.read_bytes().decode().split("\n")[:-1]]
+    try:
+        records = [json.loads(line) for line in path.read_bytes().decode().split("\n")[:-1]]
+    except (ValueError, RecursionError):
+        raise _damaged(path) from None
+    typed(records, list[dict[str, str]], path)
+    if not all(record.keys() >= set(needed) for record in records):
+        raise _damaged(path)
+    return records
 
 
 def sha256(path: str | Path) -> str:

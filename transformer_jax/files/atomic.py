@@ -39,16 +39,17 @@ UNFINISHED = ".unfinished"
 
 
 @contextlib.contextmanager
-def write_atomically(path: Path) -> Iterator[IO[bytes]]:
+def write_atomically(path: Path, follow: bool = False) -> Iterator[IO[bytes]]:
     """A file to write to, which gets its name only when it is complete and on the disk.
 
-    A symbolic link is followed. /dev/null, a pipe and the like are written to directly.
+    A symbolic link is replaced, or followed if the user has typed it. Other than files, /dev/null and the like are
+    written to directly.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if path.exists() and not path.is_file() and not path.is_dir() and (follow or not path.is_symlink()):
         with open(path, "wb") as file:
             yield file
         return
-    place = path.resolve() if path.is_symlink() else path
+    place = path.resolve() if follow and path.is_symlink() else path
     unfinished = place.with_name(f"{place.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
     try:
         with open(unfinished, "xb") as file:
@@ -92,9 +93,9 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes a whole file; raises BadInput or Failed if that is not possible."""
-    with explained(path), write_atomically(path) as file:
+def write_text(path: Path, text: str, follow: bool = True) -> None:
+    """Writes a whole file that the user has named; raises BadInput or Failed if that is not possible."""
+    with explained(path), write_atomically(path, follow) as file:
         file.write(text.encode())
 
 
@@ -152,7 +153,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[Callable[[], str]]:
         return "" if content == own else content.partition("\n")[0] or "another process"
 
     while True:
-        with open(path, "a+") as file:
+        with open(path, "a+", opener=_without_links) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -178,6 +179,10 @@ def locked(path: Path, wait: bool = True) -> Iterator[Callable[[], str]]:
                 if not taken_by():
                     path.unlink(missing_ok=True)
             return
+
+
+def _without_links(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,7 @@
-"""Paths as users type them: `~` is the home directory, and URLs raise an error, but for gs:// where it is possible."""
+"""Paths as users type them: `~` is the home directory, and URLs raise an error, but for gs:// where it is possible.
+
+`inside` decides about every path that a record, a bucket or a folder of somebody else names.
+"""
 
 import os
 import re
@@ -11,6 +14,7 @@ from transformer_jax.errors import BadInput
 LONGEST_NAME = 255
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 BUCKETS = "gs://"
+LONGEST_NAME = 255
 
 
 def problem(path: str) -> str | None:
@@ -43,3 +47,18 @@ def file_name(text: str, gap: str = "-") -> str:
 def absolute(path: str, directory: str | Path | None = None) -> str:
     """The path made absolute from a directory (default: the current one); paths below `~` and in buckets stay."""
     return path if path.startswith(("~", BUCKETS)) else str(Path(directory or os.getcwd()) / path)
+
+
+def inside(folder: Path, name: str, source: str | Path) -> Path:
+    """The path of NAME or FOLDER/NAME below a folder. Raises BadInput for a path to elsewhere; `source` says it."""
+    parts = name.split("/")
+    if not {"", ".", ".."}.isdisjoint(parts) or "\0" in name or max(map(len, parts)) > LONGEST_NAME:
+        raise BadInput(f"{source}: {name[:80]!r} is not the name of a file in this folder")
+    return folder.joinpath(*parts)
+
+
+def plain_folder(path: Path) -> Path:
+    """The path of a folder that is written to, if it is no link: in a folder of somebody else it may lead anywhere."""
+    if path.is_symlink():
+        raise BadInput(f"{path}: is a link; it must be a folder, because files are written there")
+    return path

@@ -1,36 +1,62 @@
 """Folders in buckets: gs://BUCKET/FOLDER wherever a command takes a path.
 
-A command works on a mirror of the folder on this machine. Its files are fetched at the start, and what has changed is
-written back at each checkpoint, every minute and at the end. Checkpoints are not mirrored: orbax reads and writes them
-in the bucket, so that each process of a run needs its own part alone.
+A command works on a copy in a temporary folder, which is fetched at its start. Files that it writes there are uploaded
+at each checkpoint, every minute and at the end, but only over the object that was last seen: if another process has
+written it, this one ends. No object is deleted but a lock. Checkpoints are not copied: orbax reads and writes them in
+the bucket, so that each process of a run needs its own part alone.
 
-~/.cache/transformer_jax/buckets/BUCKET/FOLDER    the mirror ($TRANSFORMER_JAX_BUCKETS is another place)
-~/.cache/transformer_jax/buckets/BUCKET.json      what was last seen of each file, there and here
+~/.cache/transformer_jax/buckets/COPY/BUCKET/FOLDER    a copy ($TRANSFORMER_JAX_BUCKETS is another place)
+~/.cache/transformer_jax/buckets/COPY.json             what was last seen of each object, there and here
+~/.cache/transformer_jax/buckets/texts/                texts, by address and generation, which later commands find
 """
 
 import contextlib
 import fcntl
 import functools
+import hashlib
 import json
 import os
+import shutil
+import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from transformer_jax.errors import Failed
+from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extras import require
-from transformer_jax.files.atomic import UNFINISHED, write_json
-from transformer_jax.files.paths import BUCKETS
+from transformer_jax.files import storage_errors
+from transformer_jax.files.atomic import UNFINISHED, Locked, write_json
+from transformer_jax.files.paths import BUCKETS, inside
+from transformer_jax.files.progress import tell
 
-# Folders that are not mirrored, and files that are only of this machine.
+T = TypeVar("T")
+
+# Folders that are not copied, and files that are only of this machine.
 CHECKPOINTS = ("checkpoints", "damaged_checkpoints")
 LOCAL = (UNFINISHED, ".partial", ".lock")
-SECONDS_BETWEEN_PUSHES = 60.0
 # Added to the name of a symbolic link, which a bucket has as a file with its target.
 LINK = ".symlink"
+SECONDS_BETWEEN_PUSHES = 60.0
+# Seconds that a bucket may be away; after a signal to stop; between lines that say so; and between attempts.
+PATIENCE, PATIENCE_AT_THE_END, BETWEEN_LINES, BETWEEN_ATTEMPTS = 300.0, 20.0, 60.0, 5.0
+# A lock is written again every HEARTBEAT seconds. If it is not for LEASE seconds, its process counts as dead.
+HEARTBEAT, LEASE = 20.0, 60.0
+ATTEMPT = (10.0, 60.0)  # seconds to connect, and between two pieces of an answer
+THREADS = 8  # at most 10, the connections that the client keeps
+FORGOTTEN_AFTER = 86_400.0  # seconds until the copy of a killed process is removed
+COPY, WRITER = "copy", "writer"  # metadata of the objects that are written here
 
-_mirrored: list[Path] = []  # by this process
+_copies: list[Path] = []  # paths in copies that this process uploads
+_texts: dict[str, str] = {}  # the addresses of fetched texts
+_locks: dict[str, tuple[str, int]] = {}  # held by this process: content and generation, by name
+_asked_to_stop = threading.Event()
+_stopped_at = _told_at = 0.0
+_is_away = False  # whether the patience with a bucket is over
+_pulse: threading.Event | None = None  # ends the thread when it is set
 
 
 def is_remote(text: str) -> bool:
@@ -38,184 +64,418 @@ def is_remote(text: str) -> bool:
 
 
 def mirrored(url: str) -> str:
-    """The mirror of a folder or file, up to date; this process writes back what changes there."""
-    path = Path(fetched(url))
-    if not _mirrored:
-        threading.Thread(target=_push_now_and_then, daemon=True).start()
-    _mirrored.append(path)
+    """The path of a copy of a folder or file; this process uploads what it changes there."""
+    require(url, "gcs")
+    for state in _root().glob("*.json"):
+        with contextlib.suppress(OSError):
+            if time.time() - state.stat().st_mtime > FORGOTTEN_AFTER:
+                _remove(state.with_suffix(""))
+    path = inside(_root() / uuid.uuid4().hex[:12], url.removeprefix(BUCKETS).rstrip("/"), url)
+    pull(path)
+    _copies.append(path)
+    _start_pulse()
     return str(path)
 
 
 def fetched(url: str) -> str:
-    """The mirror of a folder or file, up to date, to be read."""
+    """The path of a copy of a text."""
     require(url, "gcs")
-    path = _root() / url.removeprefix(BUCKETS).strip("/")
-    pull(path)
+    name = url.removeprefix(BUCKETS)
+    there = _found(name)
+    key = hashlib.sha256(url.encode()).hexdigest()[:16]
+    folder = _root() / "texts" / f"{key}-{there.generation if there else 'missing'}"
+    path = inside(folder, name.rpartition("/")[2], url)
+    if there and not path.exists():
+        for older in folder.parent.glob(f"{key}-*"):
+            shutil.rmtree(older, ignore_errors=True)
+        _download(name, there.generation, path)
+    _texts[str(path)] = url
     return str(path)
 
 
+def close() -> None:
+    """Uploads what has changed, and removes the copies of this process. What cannot be uploaded stays for a day."""
+    global _pulse, _is_away
+    try:
+        for path in _copies:
+            push(path)
+    except Failed:
+        tell(f"what could not be uploaded is in {', '.join(map(str, _copies))}")
+        raise
+    else:
+        for path in _copies:
+            _remove(_root() / _copy_of(path))
+    finally:
+        if _pulse is not None:
+            _pulse.set()
+        _pulse, _is_away = None, False
+        _copies.clear()
+
+
+def hurry() -> None:
+    """This process was asked to stop: a bucket that is away is not waited for any more but for 20 seconds."""
+    global _stopped_at
+    _stopped_at = time.monotonic()
+    _asked_to_stop.set()
+
+
 def url_of(path: Path) -> str | None:
-    """The address of a path in a mirror; None for any other path."""
+    """The address of a path in a copy; None for any other path."""
     with contextlib.suppress(ValueError):
-        return f"{BUCKETS}{path.absolute().relative_to(_root())}"
+        copy, *name = path.absolute().relative_to(_root()).parts
+        return f"{BUCKETS}{'/'.join(name)}" if name and copy != "texts" else None
     return None
 
 
 def name_of(path: str) -> str:
     """A path as a user knows it."""
-    return url_of(Path(path)) or path
+    return _texts.get(path) or url_of(Path(path)) or path
 
 
 def place_of(path: Path) -> Any:
-    """The path in the bucket, for orbax, or the path itself if it is in no mirror."""
+    """The path in the bucket, for orbax, or the path itself if it is in no copy."""
     if (url := url_of(path)) is None:
         return path
     from etils import epath
 
+    _set_up_gcsfs()
     return epath.Path(url)
 
 
 def read_text(path: Path) -> str:
-    """The content of a file, in the bucket if it is mirrored; "" if it is missing."""
+    """The content of a file, in the bucket if it is a copy; "" if it is missing."""
     if (url := url_of(path)) is None:
         return path.read_text() if path.is_file() else ""
-    with _explained(url), contextlib.suppress(FileNotFoundError):
-        return _files().cat_file(url).decode()
-    return ""
+    return _content(url.removeprefix(BUCKETS)) or ""
 
 
 @contextlib.contextmanager
 def owned(lock: Path, taken_by: Callable[[], str]) -> Iterator[Callable[[], str]]:
-    """Marks a locked file of a mirror as this process's, also in the bucket; gives `taken_by` for both."""
+    """Marks a locked file of a copy as this process's, also in the bucket; gives `taken_by` for both.
+
+    Raises Locked if a living process has it. What others have written before is fetched.
+    """
     if (url := url_of(lock)) is None:
         yield taken_by
         return
-    own = lock.read_text()
+    name, own = url.removeprefix(BUCKETS), lock.read_text()
+    _locks[name] = own, _take(name, own)
+    _start_pulse()
 
     def taken_there_by() -> str:
-        content = read_text(lock)
-        return "" if content == own else content.partition("\n")[0] or "a process that has ended"
+        content = _content(name)
+        return "" if content == own else (content or "").partition("\n")[0] or "a process that has ended"
 
-    with _explained(url):
-        _files().pipe_file(url, own.encode())
     try:
+        pull(lock.parent)
         yield taken_there_by
     finally:
-        if not taken_there_by():
-            _files().rm_file(url)
+        _, generation = _locks.pop(name, ("", None))
+        with contextlib.suppress(Failed, *_gone()):
+            if generation is not None:
+                delete = functools.partial(_blob(name).delete, if_generation_match=generation)
+                _patiently(name, lambda: delete(retry=None, timeout=ATTEMPT))
 
 
 def pull(path: Path) -> None:
-    """Brings the files below a path of a mirror up to date, and what links there lead to. Newer ones here stay."""
+    """Brings the files below a path of a copy up to date, and what links there lead to. Newer ones here stay."""
     if (url := url_of(path)) is None:
         return
-    targets = []
-    with _state_of(path) as state, _explained(url):
-        there = {name: version for name, version in _listed(url).items() if _is_mirrored(name, path)}
-        for name, version in there.items():
-            if state.get(name, [None])[0] != version or not os.path.lexists(_local(name)):
-                _local(name).parent.mkdir(parents=True, exist_ok=True)
-                unfinished = f"{_local(name)}{UNFINISHED}"
-                if name.endswith(LINK):
-                    os.symlink(_files().cat_file(BUCKETS + name).decode(), unfinished)
-                    targets.append(Path(os.path.normpath(_local(name).parent / os.readlink(unfinished))))
-                else:
-                    _files().get_file(BUCKETS + name, unfinished)
-                os.replace(unfinished, _local(name))
-                state[name] = [version, *_local_version(_local(name))]
-        for name in [name for name in state if _is_below(name, path) and name not in there]:
-            _local(name).unlink(missing_ok=True)
-            del state[name]
-    for target in targets:
-        if not target.is_relative_to(path):
-            pull(target)
+    top, targets = _root() / _copy_of(path), []
+    with _state_of(path) as state:
+        there = _listed(url.removeprefix(BUCKETS))
+        places = {name: inside(top, name.removesuffix(LINK), url) for name in there if _is_copied(name, url)}
+        known = {name: state.get(name, [0, None]) for name in places}
+        old = {name: place for name, place in places.items() if known[name][0] != there[name]}
+        old = {name: place for name, place in old.items() if _version(place) == known[name][1]}
+        files = {name: place for name, place in old.items() if not name.endswith(LINK)}
+        _in_threads(lambda name: _download(name, there[name], files[name]), files)
+        for name in old.keys() - files.keys():  # last: no file is written through a link
+            old[name].parent.mkdir(parents=True, exist_ok=True)
+            if old[name].is_dir() and not old[name].is_symlink():
+                raise BadInput(f"{BUCKETS}{name}: is a link where there are also files below {old[name].name}/")
+            old[name].unlink(missing_ok=True)
+            old[name].symlink_to(_content(name) or "")
+        for name in old.keys() - files.keys():
+            if not Path(os.path.realpath(old[name])).is_relative_to(os.path.realpath(top)):
+                target = os.readlink(old[name])
+                old[name].unlink()
+                raise BadInput(f"{BUCKETS}{name}: is a link to {target[:80]!r}, which is not in this bucket")
+            targets.append(Path(os.path.realpath(old[name])))
+        state |= {name: [there[name], _version(place)] for name, place in old.items()}
+        for name in [name for name in state if _is_below(name, url) and name not in there]:
+            gone = inside(top, name.removesuffix(LINK), url)
+            if _version(gone) == state.pop(name)[1]:
+                gone.unlink(missing_ok=True)
+    for place in targets:
+        if not place.is_relative_to(os.path.realpath(path)):
+            pull(top / place.relative_to(os.path.realpath(top)))
 
 
 def push(path: Path) -> None:
-    """Writes the files below a path of a mirror that have changed into the bucket."""
+    """Uploads the files below a path of a copy that have changed.
+
+    Raises Failed if another process has written one of them, or if the bucket stays away.
+    """
     if (url := url_of(path)) is None:
         return
-    with _state_of(path) as state, _explained(url):
-        files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file() or file.is_symlink()]
-        names = {f"{file.relative_to(_root())}{LINK * file.is_symlink()}": file for file in files}
-        here = {name: _local_version(file) for name, file in names.items() if _is_mirrored(name, path)}
-        for name, version in here.items():
-            if state.get(name, [None])[1:] != version:
-                if name.endswith(LINK):
-                    _files().pipe_file(BUCKETS + name, os.readlink(names[name]).encode())
-                else:
-                    _files().put_file(str(names[name]), BUCKETS + name)
-                state[name] = [_version(_files().info(BUCKETS + name)), *version]
-        # If nothing is left, the mirror was removed, and not the files.
-        for name in [name for name in state if here and _is_below(name, path) and name not in here]:
-            with contextlib.suppress(FileNotFoundError):
-                _files().rm_file(BUCKETS + name)
-            del state[name]
+    top = _root() / _copy_of(path)
+    with _state_of(path) as state:
+        here = {f"{place.relative_to(top)}{LINK * place.is_symlink()}": place for place in _files_below(path, top)}
+        versions = {name: _version(place) for name, place in here.items() if _is_copied(name, url)}
+        changed = [name for name, version in versions.items() if state.get(name, [0, None])[1] != version]
+
+        def upload(name: str) -> None:
+            content: str | Path = os.readlink(here[name]) if name.endswith(LINK) else here[name]
+            state[name] = [_upload(name, content, state.get(name, [0])[0], top.name), versions[name]]
+
+        _in_threads(upload, changed)
 
 
-def push_all() -> None:
-    """Writes back what has changed in all mirrors of this process."""
-    for path in dict.fromkeys(_mirrored):
-        push(path)
+def _in_threads(act: Callable[[str], None], names: Iterable[str]) -> None:
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(act, names))
 
 
-def _push_now_and_then() -> None:
-    pause = threading.Event()
-    while not pause.wait(SECONDS_BETWEEN_PUSHES):
-        with contextlib.suppress(Failed, OSError):  # the end of the command reports it
-            push_all()
+def _files_below(path: Path, top: Path) -> Iterator[Path]:
+    """The files and the links inside the copy."""
+    if path.is_file():
+        yield path
+    for folder, folders, files in os.walk(path):
+        for place in (Path(folder, name) for name in (*folders, *files)):
+            if place.is_symlink():
+                if Path(os.path.realpath(place)).is_relative_to(os.path.realpath(top)):
+                    yield place
+            elif place.is_file():
+                yield place
+
+
+def _take(name: str, own: str) -> int:
+    """Writes a lock into the bucket; returns its generation. Raises Locked if its process shows that it lives."""
+    first, until = None, time.monotonic() + LEASE
+    while True:
+        there = _found(name)
+        holder = (_content(name) or "").partition("\n")[0]
+        if there is not None and first not in (None, there.generation):
+            raise Locked(holder)
+        if there is None or _has_died_here(holder) or time.monotonic() > until:
+            try:
+                return _write(name, own, there.generation if there else 0)
+            except _gone():
+                if _content(name) == own:  # the answer to an earlier attempt was lost
+                    return _found(name).generation
+                raise Locked((_content(name) or "another process").partition("\n")[0]) from None
+        if first is None:
+            tell(f"{BUCKETS}{name}: {holder} is working here, or has died: waiting up to {LEASE:.0f} s")
+        first = there.generation
+        time.sleep(1.0)
+
+
+def _has_died_here(holder: str) -> bool:
+    """Whether "process PID on HOST" was on this machine and is gone."""
+    number, _, host = holder.removeprefix("process ").partition(" on ")
+    if host != socket.gethostname() or not number.isdecimal():
+        return False
+    if int(number) == os.getpid():
+        return not _locks
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _start_pulse() -> None:
+    global _pulse
+    if _pulse is None:
+        _pulse = threading.Event()
+        threading.Thread(target=_keep_alive, args=[_pulse], daemon=True).start()
+
+
+def _keep_alive(ended: threading.Event) -> None:
+    """Renews the locks, uploads, and ends the process if the bucket stays away or another process has a lock.
+
+    Nothing else would end it, while it waits inside of orbax.
+    """
+    pushed = time.monotonic()
+    while not ended.wait(0.2 if _asked_to_stop.is_set() else HEARTBEAT):
+        try:
+            for name, (own, generation) in list(_locks.items()):
+                try:
+                    renewed = _write(name, own, generation)
+                except _gone():
+                    if (content := _content(name)) != own:
+                        if name not in _locks:
+                            continue
+                        other = (content or "").partition("\n")[0] or "another process"
+                        raise Failed(f"{BUCKETS}{name}: {other} has begun to work here") from None
+                    renewed = _found(name).generation
+                if name in _locks:
+                    _locks[name] = own, renewed
+            if not _locks and _copies:
+                _found(f"{_copies[0].relative_to(_root() / _copy_of(_copies[0]))}/.lock")
+            if time.monotonic() - pushed > SECONDS_BETWEEN_PUSHES:
+                pushed = time.monotonic()
+                for path in list(_copies):
+                    push(path)
+        except Failed as failure:
+            if not ended.is_set():
+                tell(f"failed: {failure}; this process ends and writes no more")
+                os._exit(1)
+        ended.wait(1.0)
+
+
+def _patiently(name: str, act: Callable[[], T]) -> T:
+    """Calls `act`, again for a while if the bucket does not respond, with one line a minute. Then raises Failed."""
+    global _told_at, _is_away
+    began, expected = time.monotonic(), _gone()
+    while True:
+        try:
+            return act()
+        except expected:
+            raise
+        except Exception as error:
+            now, why = time.monotonic(), storage_errors.short(error)
+            left = 0.0 if _is_away else began + PATIENCE - now
+            if _asked_to_stop.is_set():
+                left = min(left, max(began, _stopped_at) + PATIENCE_AT_THE_END - now)
+            if not _is_passing(error) or left <= 0:
+                _is_away = _is_passing(error)
+                raise Failed(f"{BUCKETS}{name}: {why}; the same command tries again") from error
+            if now > _told_at + BETWEEN_LINES or not _told_at:
+                _told_at = now
+                tell(f"{BUCKETS}{name}: {why}; it is waited for, up to {left:.0f} s more")
+            time.sleep(min(BETWEEN_ATTEMPTS, left))
+
+
+def _is_passing(error: Exception) -> bool:
+    from google.api_core import exceptions
+
+    for_good = isinstance(error, exceptions.ClientError) and not isinstance(error, exceptions.TooManyRequests)
+    return storage_errors.passing(error) is not None and not for_good
+
+
+def _gone() -> tuple[type[Exception], ...]:
+    """The errors of an object that is not there, or not the one that was last seen."""
+    from google.api_core import exceptions
+
+    return exceptions.NotFound, exceptions.PreconditionFailed
+
+
+@functools.cache
+def _client(_: str | None) -> Any:
+    from google.cloud import storage
+
+    return storage.Client(project=None)
+
+
+def _bucket(name: str) -> tuple[Any, str]:
+    bucket, _, key = name.partition("/")
+    return _client(os.environ.get("STORAGE_EMULATOR_HOST")).bucket(bucket), key
+
+
+def _blob(name: str) -> Any:
+    bucket, key = _bucket(name)
+    return bucket.blob(key)
+
+
+def _found(name: str) -> Any:
+    """The object with its generation, or None."""
+    bucket, key = _bucket(name)
+    return _patiently(name, lambda: bucket.get_blob(key, retry=None, timeout=ATTEMPT))
+
+
+def _content(name: str) -> str | None:
+    with contextlib.suppress(*_gone()):
+        return _patiently(name, lambda: _blob(name).download_as_bytes(retry=None, timeout=ATTEMPT)).decode()
+    return None
+
+
+def _listed(name: str) -> dict[str, int]:
+    """The generations of an object and of those below it, by BUCKET/NAME."""
+    bucket, key = _bucket(name)
+    blobs = _patiently(name, lambda: list(bucket.list_blobs(prefix=key, retry=None, timeout=ATTEMPT)))
+    found = {f"{bucket.name}/{blob.name}": blob.generation for blob in blobs}
+    return {other: generation for other, generation in found.items() if _is_below(other, BUCKETS + name)}
+
+
+def _download(name: str, generation: int, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = place.with_name(f"{place.name}{UNFINISHED}")
+    options = {"if_generation_match": generation, "retry": None, "timeout": ATTEMPT}
+    try:
+        _patiently(name, lambda: _blob(name).download_to_filename(str(unfinished), **options))
+    except _gone():
+        raise Failed(f"{BUCKETS}{name}: was changed while it was read; try again") from None
+    os.replace(unfinished, place)
+
+
+def _write(name: str, content: str | Path, generation: int, copy: str = "") -> int:
+    """Writes an object over the one of a generation (0: none); returns the new one. Raises an error of `_gone`."""
+    blob = _blob(name)
+    blob.metadata = {COPY: copy, WRITER: f"process {os.getpid()} on {socket.gethostname()}"}
+    options = {"if_generation_match": generation, "retry": None, "timeout": ATTEMPT}
+    if isinstance(content, Path):
+        _patiently(name, lambda: blob.upload_from_filename(str(content), **options))
+    else:
+        _patiently(name, lambda: blob.upload_from_string(content, **options))
+    return blob.generation
+
+
+def _upload(name: str, content: str | Path, generation: int, copy: str) -> int:
+    try:
+        return _write(name, content, generation, copy)
+    except _gone():
+        there = _found(name)
+        by = (there.metadata or {}) if there else {}
+        if by.get(COPY) == copy:  # written by this process, which did not learn of it
+            return _write(name, content, there.generation, copy)
+    other = f"{by.get(WRITER, 'another process')} has written it" if there else "it was deleted"
+    raise Failed(f"{BUCKETS}{name}: {other} meanwhile, so this process ends and writes no more")
 
 
 def _root() -> Path:
     return Path(os.environ.get("TRANSFORMER_JAX_BUCKETS") or "~/.cache/transformer_jax/buckets").expanduser().absolute()
 
 
-@functools.cache
-def _files() -> Any:
-    import fsspec
-
-    return fsspec.filesystem("gs", use_listings_cache=False)
+def _copy_of(path: Path) -> str:
+    return path.absolute().relative_to(_root()).parts[0]
 
 
-def _listed(url: str) -> dict[str, str]:
-    """The files below an address, by BUCKET/FOLDER/NAME, and what tells one version of a file from another."""
+def _remove(copy: Path) -> None:
+    shutil.rmtree(copy, ignore_errors=True)
+    for ending in (".json", ".lock"):
+        copy.with_suffix(ending).unlink(missing_ok=True)
+
+
+def _version(place: Path) -> list[int] | None:
+    """What tells one version of a file here from another; None if there is none."""
     try:
-        found = _files().find(url, detail=True)
+        found = place.lstat()
     except FileNotFoundError:
-        return {}
-    return {name: _version(info) for name, info in found.items()}
+        return None
+    return [found.st_size, found.st_mtime_ns]
 
 
-def _version(info: dict[str, Any]) -> str:
-    return str(info["generation"])
+def _is_copied(name: str, url: str) -> bool:
+    """Whether an object below an address is copied."""
+    parts = (BUCKETS + name).removeprefix(url).split("/")
+    return bool(parts[-1]) and not any(part in CHECKPOINTS or part.endswith(LOCAL) for part in parts)
 
 
-def _local_version(file: Path) -> list[int]:
-    return [file.lstat().st_size, file.lstat().st_mtime_ns]
-
-
-def _local(name: str) -> Path:
-    """Where a file of a bucket is in the mirror."""
-    return _root() / name.removesuffix(LINK)
-
-
-def _is_mirrored(name: str, path: Path) -> bool:
-    parts = (_root() / name).relative_to(path).parts
-    return not any(part in CHECKPOINTS or part.endswith(LOCAL) for part in parts)
-
-
-def _is_below(name: str, path: Path) -> bool:
-    return (_root() / name).is_relative_to(path)
+def _is_below(name: str, url: str) -> bool:
+    return BUCKETS + name == url or (BUCKETS + name).startswith(f"{url}/")
 
 
 @contextlib.contextmanager
 def _state_of(path: Path) -> Iterator[dict[str, list[Any]]]:
-    """The last known state of each file of the bucket: its version there, its size and time here."""
-    bucket = path.relative_to(_root()).parts[0]
-    record = _root() / f"{bucket}.json"
+    """What was last seen of each object, by BUCKET/NAME: its generation there, its size and time here."""
+    record = (_root() / _copy_of(path)).with_suffix(".json")
     record.parent.mkdir(parents=True, exist_ok=True)
     with open(record.with_suffix(".lock"), "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the processes of a sweep share its copy
         state = json.loads(record.read_text()) if record.is_file() else {}
         try:
             yield state
@@ -223,15 +483,15 @@ def _state_of(path: Path) -> Iterator[dict[str, list[Any]]]:
             write_json(record, state)
 
 
-@contextlib.contextmanager
-def _explained(url: str) -> Iterator[None]:
-    """Turns an error of the bucket into one line."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # gcsfs tries again by itself
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
-        raise Failed(
-            f"{url}: the bucket did not respond as expected ({reason}); the same command tries again"
-        ) from error
+@functools.cache
+def _set_up_gcsfs() -> None:
+    """What gcsfs, which orbax uses, does otherwise: it keeps listings for ever, and gives up before PATIENCE is over.
+
+    `_keep_alive` ends the process when the bucket stays away.
+    """
+    import fsspec.config
+    from gcsfs.core import GCSFileSystem
+    from gcsfs.retry import retry_request
+
+    fsspec.config.conf.setdefault("gs", {})["use_listings_cache"] = False
+    GCSFileSystem._request = retry_request(retries=16)(GCSFileSystem._request.__wrapped__)

@@ -14,7 +14,7 @@ FULL = ("No space left", "quota exceeded")
 # The number of an error of the operating system in a message of tensorstore.
 OS_ERROR = re.compile(r"os_error_code='(\d+)'")
 # Signs of a bucket that cannot be reached now: modules that raise such errors, texts of tensorstore and gcsfs.
-FORBIDDEN = r"UNAUTHENTICATED|Forbidden|http_response_code='40[13]'|gcsfs.*, 401$"
+FORBIDDEN = r"UNAUTHENTICATED|Unauthorized|Forbidden|http_response_code='40[13]'|gcsfs.*, 401$"
 UNREACHABLE = (
     r"^(aiohttp|requests|gcsfs|google)\.|UNAVAILABLE|DEADLINE_EXCEEDED|retry attempts failed"
     rf"|http_response_code='(429|5\d\d)'|{FORBIDDEN}"
@@ -29,12 +29,16 @@ def causes(error: BaseException) -> Iterator[BaseException]:
             yield from causes(inner)
 
 
+def _text(error: BaseException) -> str:
+    return f"{type(error).__module__}.{type(error).__name__}: {error}"
+
+
 def passing(error: BaseException) -> int | None:
     """The number of an error of the operating system that may pass; None for another error."""
     for cause in causes(error):
         found = OS_ERROR.search(str(cause))
         number = int(found[1]) if found else getattr(cause, "errno", None)
-        if re.search(UNREACHABLE, f"{type(cause).__module__}.{cause}"):
+        if re.search(UNREACHABLE, _text(cause)):
             return errno.ETIMEDOUT
         if number in PASSING:
             return number
@@ -43,7 +47,7 @@ def passing(error: BaseException) -> int | None:
 
 def short(error: BaseException) -> str:
     """A short name of what went wrong, where it is known; else the type and first line of the error."""
-    texts = [f"{type(cause).__module__}.{cause}" for cause in causes(error)]
+    texts = list(map(_text, causes(error)))
     if any(words in text for words in FULL for text in texts):
         return "the disk is full"
     if any(re.search(FORBIDDEN, text) for text in texts):

@@ -35,7 +35,7 @@ def save(figure: Figure, path: str | Path) -> None:
     """Writes a figure as PNG, SVG or PDF."""
     check_format(path)
     drawn = encoded(figure, Path(path).suffix.removeprefix(".").lower(), dpi=160, bbox_inches="tight")
-    with explained(Path(path)), write_atomically(Path(path)) as file:
+    with explained(Path(path)), write_atomically(Path(path), follow=True) as file:
         file.write(drawn)
 
 

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.errors import BadInput
-from transformer_jax.files.record import read_record
-from transformer_jax.runs.folder import RunFolder
+from transformer_jax.files.paths import inside
+from transformer_jax.files.record import read_record, read_typed
+from transformer_jax.runs.folder import RunFolder, Versions
 from transformer_jax.runs.metrics import metrics_lines
-from transformer_jax.runs.records import difference
-from transformer_jax.sweeps.definition import FORMAT, SOURCES, Sweep, Variant, fields
-from transformer_jax.sweeps.run import seed_folder
+from transformer_jax.runs.records import Record, difference
+from transformer_jax.sweeps.definition import FORMAT, SOURCES, Definition, Looks, Sweep, Tuning, Variant, fields
+from transformer_jax.sweeps.run import Attempt, Result, seed_folder
 from transformer_jax.sweeps.status import state_of
 
 # The seeds that a sweep had at each report, so that it is known which came after one.
@@ -198,20 +199,21 @@ def load_sweep(folder: str | Path) -> SweepResult:
     file = path / "sweep.json"
     if not file.is_file():
         raise BadInput(f"{path}: is not a sweep: there is no sweep.json, which transformer-jax sweep makes")
-    definition, tuned, looks = read_record(file), {}, []
+    definition: Any = read_record(file)
+    if definition.get("format") != FORMAT:
+        raise BadInput(f"{file}: has another format than {FORMAT}, which this version reads")
+    definition, tuned, looks = read_typed(file, Definition), {}, []
     problems: list[str] = []
     # A damaged one is an error: it says which runs are compared.
     with parsing(path / "tuned.json"):
-        for name, facts in _read(path / "tuned.json").items():
-            if facts.get("factor") is not None:
-                losses = {str(factor): number(loss) for factor, loss in facts["losses"].items()}
-                factors = float(facts["factor"]), float(facts["lowest"])
-                tuned[name] = Tuned(*factors, losses, facts["cost"], facts["seeds"])
+        for name, facts in _read(path / "tuned.json", dict[str, Tuning]).items():
+            losses = {factor: number(loss) for factor, loss in facts["losses"].items()}
+            tuned[name] = Tuned(facts["factor"], facts["lowest"], losses, facts["cost"], facts["seeds"])
     with parsing(path / LOOKS, problems):
-        looks = [look["compared"] for look in _read(path / LOOKS).get("looks", ())]
+        looks = [look["compared"] for look in _read(path / LOOKS, Looks).get("looks", ())]
     with parsing(file):
-        if definition["format"] != FORMAT or not all(definition[key] for key in ("variants", "seeds", "tests")):
-            raise ValueError(f"must have format {FORMAT}, variants, seeds and tests")
+        if not all(definition[key] for key in ("variants", "seeds", "tests")):
+            raise ValueError("must have variants, seeds and tests")
         known = {
             "path": path,
             "vary": [source for source in SOURCES if source in definition["vary"]],
@@ -235,7 +237,8 @@ def _asked_for(path: Path, definition: Mapping[str, Any]) -> list[Mapping[str, A
     asked = [
         facts
         for facts in variants
-        if any(fnmatch.fnmatch(facts["name"], pattern) for pattern in only) or (path / "runs" / facts["slug"]).is_dir()
+        if any(fnmatch.fnmatch(facts["name"], pattern) for pattern in only)
+        or inside(path / "runs", facts["slug"], path).is_dir()
     ]
     needed = {facts["name"] for facts in asked}
     needed |= {facts[key] or definition["baseline"] for facts in asked for key in ("baseline", "same_as")}
@@ -245,7 +248,7 @@ def _asked_for(path: Path, definition: Mapping[str, Any]) -> list[Mapping[str, A
 def _variant(
     path: Path, facts: Mapping[str, Any], definition: Mapping[str, Any], tuned: Mapping[str, Tuned], problems: list[str]
 ) -> VariantResult:
-    name, folder, tests = facts["name"], path / "runs" / facts["slug"], definition["tests"]
+    name, folder, tests = facts["name"], inside(path / "runs", facts["slug"], path), definition["tests"]
     baseline = facts["baseline"] or definition["baseline"]
     known = {"baseline": "" if baseline == name else baseline, "same_as": facts["same_as"] or ""}
     # A control has the changes and the learning rate of the variant that it repeats.
@@ -269,7 +272,7 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
     last, logged, curves = _curves(path / "metrics.jsonl", problems)
     versions, notes, analyses = {}, [], {}
     with parsing(path / "versions.json", problems):
-        versions, notes = _read(path / "versions.json"), RunFolder(path).notes()
+        versions, notes = _read(path / "versions.json", Versions), RunFolder(path).notes()
     for file in sorted((path / "analysis").glob("*.json")):
         with parsing(file, problems):
             analyses[file.stem] = read_record(file)
@@ -299,14 +302,15 @@ def _curves(file: Path, problems: list[str]) -> tuple[int | None, set[str], dict
 def _with_scores(run: RunResult, tests: Sequence[str]) -> RunResult:
     """The run with its state and the scores of a finished one."""
     path = run.path
-    attempt, result = _read(path / "attempt.json"), _read(path / "result.json")
+    attempt, result = _read(path / "attempt.json", Attempt), _read(path / "result.json", Result)
     if not result:
         state, reason = state_of(path, attempt)
         return dataclasses.replace(run, state=state, reason=reason[-LONGEST_REASON:])
     with parsing(path / "result.json"):
-        step, files = int(result["steps"]), {split: str(facts["file"]) for split, facts in result["tests"].items()}
+        step = result["steps"]
+        files = {n: inside(path, facts["file"], path / "result.json") for n, facts in result["tests"].items()}
         result |= {key: {str(n): str(v) for n, v in (result.get(key) or {}).items()} for key in ("versions", "code")}
-    measured = {split: _measured(path / files[split], result, split) for split in tests if split in files}
+    measured = {split: _measured(files[split], result, split) for split in tests if split in files}
     unevaluated = [split for split in tests if split not in files]
     return dataclasses.replace(
         run, state="finished", step=step, result=result, measured=measured, unevaluated=unevaluated
@@ -315,19 +319,19 @@ def _with_scores(run: RunResult, tests: Sequence[str]) -> RunResult:
 
 def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
     """The record of a test set; `BadInput` if it is damaged or not the one that the result was made from."""
-    record = read_record(file)
+    record: Any = read_typed(file, Record)
     with parsing(file):
         if stray := difference(record, result["tests"][split]):
             raise BadInput(f"{file}: {stray}; the sweep's command evaluates that run again")
         sentences, measures, perplexity = record["sentences"], record["measures"], record["perplexity"]
         groups = record["exact_match"].get("groups", {})
         measured = Measured(
-            test_set=without_folders(str(record["test_set"])),
-            digest=str(record["test_set_sha256"]),
-            bleu=float(measures["bleu"]["score"]),
-            perplexity=float(perplexity["per_token"]),
-            words=float(perplexity["words"]),
-            signature=str(measures["bleu"].get("signature", "")),
+            test_set=without_folders(record["test_set"]),
+            digest=record["test_set_sha256"],
+            bleu=measures["bleu"]["score"],
+            perplexity=perplexity["per_token"],
+            words=perplexity["words"],
+            signature=measures["bleu"].get("signature", ""),
             statistics_N10=np.array(sentences["bleu_statistics"], np.float64),
             log_probabilities_N=np.array(sentences["log_probabilities"], np.float64),
             tokens_N=np.array(sentences["tokens"], np.float64),
@@ -337,9 +341,9 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
                 for label, by_value in groups.items()
             },
             clusters_N=np.array(sentences["clusters"]) if "clusters" in sentences else None,
-            others={n: float(m["score"]) for n, m in measures.items() if n not in ("bleu", "exact_match")},
-            cut=int(record.get("cut_translations", 0)),
-            unknown=int(record.get("unknown_tokens", 0)),
+            others={n: m["score"] for n, m in measures.items() if n not in ("bleu", "exact_match")},
+            cut=record.get("cut_translations", 0),
+            unknown=record.get("unknown_tokens", 0),
         )
         lists = [measured.log_probabilities_N, measured.tokens_N, measured.statistics_N10[:, 0], measured.right_N]
         lists += [] if measured.clusters_N is None else [measured.clusters_N]
@@ -351,10 +355,10 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
         return measured
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """A JSON object; empty if there is no such file."""
+def _read(file: Path, kind: Any) -> dict[str, Any]:
+    """A record of a type; empty if there is no such file."""
     with parsing(file):
-        return read_record(file) if file.exists() else {}
+        return read_typed(file, kind) if file.exists() else {}
 
 
 def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

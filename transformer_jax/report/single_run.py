@@ -5,13 +5,14 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.files.record import read_record
+from transformer_jax.files.record import read_typed
 from transformer_jax.report.report import NO_VERSIONS
 from transformer_jax.report.results import parsing, without_folders
 from transformer_jax.report.text import TEMPLATES
 from transformer_jax.report.write import JSON, json_text, render_markdown, write_files
-from transformer_jax.runs.folder import RunFolder
+from transformer_jax.runs.folder import RunFolder, Versions
 from transformer_jax.runs.metrics import metrics_lines
+from transformer_jax.runs.records import Record
 from transformer_jax.version import __version__
 
 
@@ -26,10 +27,10 @@ def write(folder: str | Path, output: str | Path | None) -> tuple[str, list[Path
     problems: list[str] = []
     for file in sorted((path / "translations").glob("*.json")):
         with parsing(file, problems):
-            evaluations.append(_evaluation(read_record(file)))
+            evaluations.append(_evaluation(read_typed(file, Record)))
     versions: dict[str, Any] = {}
     with parsing(path / "versions.json", problems):
-        versions = read_record(path / "versions.json")
+        versions = dict(read_typed(path / "versions.json", Versions))
     _, _, words = str(versions.get("command", "?")).partition(" ")  # without the path of the program
     facts = {"command": f"transformer-jax {words}"}
     facts |= {name: str(version) for name, version in versions.items() if name not in NO_VERSIONS and version}
@@ -62,16 +63,15 @@ def _state(path: Path, problems: list[str]) -> str:
     return text
 
 
-def _evaluation(record: dict[str, Any]) -> dict[str, Any]:
+def _evaluation(record: Record) -> dict[str, Any]:
     """The scores of one evaluation, with their signatures."""
     return {
-        "test_set": without_folders(str(record["test_set"])),
-        "sentences": int(record["n"]),
-        "weights": str(record["weights"]),
+        "test_set": without_folders(record["test_set"]),
+        "sentences": record["n"],
+        "weights": record["weights"],
         "steps": ", ".join(f"{step:,}" for step in record["steps"]),
         "scores": {
-            name: (float(measure["score"]), str(measure.get("signature", "")))
-            for name, measure in record["measures"].items()
+            name: (measure["score"], measure.get("signature", "")) for name, measure in record["measures"].items()
         },
-        "perplexity": float(record["perplexity"]["per_token"]),
+        "perplexity": record["perplexity"]["per_token"],
     }

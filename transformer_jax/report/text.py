@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_NAMES = 3
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 # Characters with a meaning in Markdown; brackets only where they make a link or an image.
 MARKS = re.compile(r"[\\|`*_$~]|\](?=[(:\[])")
 # Letters that pdflatex knows as symbols.
@@ -42,6 +43,11 @@ def plain(text: str) -> str:
 def markdown(text: str) -> str:
     """The text on one line, without any markup: no tag, end of a cell, emphasis, formula, link or image."""
     return MARKS.sub(r"\\\g<0>", plain(text)).replace("&", "&amp;").replace("<", "&lt;")
+
+
+def cell(value: Any) -> Any:
+    """A cell of a CSV file. Spreadsheets would calculate a text that begins like a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
 
 
 def latex(text: str) -> str:
@@ -75,7 +81,7 @@ def _environment(escape: Callable[[str], str]) -> "Environment":
     environment.globals |= {"level": percent(CONFIDENCE), "power": percent(POWER)}
     environment.globals |= {"sources": list(SOURCES), "samples": SAMPLES}
     environment.filters |= {
-        "code": lambda text: Markup("`" + text.replace("`", " ") + "`"),
+        "code": lambda text: Markup("`" + visible(plain(text)).replace("`", " ") + "`"),
         "digits": "{:g}".format,
         "some": some,
         "source": SOURCES.get,

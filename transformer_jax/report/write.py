@@ -13,7 +13,7 @@ from typing import Any
 from transformer_jax.errors import BadInput, visible
 from transformer_jax.files import paths
 from transformer_jax.files.atomic import explained, write_atomically, write_json
-from transformer_jax.files.record import read_object
+from transformer_jax.files.record import read_typed
 from transformer_jax.pictures.pages import image_url, render
 from transformer_jax.report import text
 from transformer_jax.report.figures import Plot, drawn
@@ -22,6 +22,7 @@ from transformer_jax.report.report import Report, TestReport, report_of, to_json
 from transformer_jax.report.results import LOOKS, SweepResult, load_sweep
 from transformer_jax.report.table import Table, contrast_records, curve_records, score_records
 from transformer_jax.report.text import TEMPLATES, latex, markdown, words
+from transformer_jax.sweeps.definition import Looks
 
 # The first of the files marks all as files of a report; files of other formats contain MADE_BY.
 JSON = "report.json"
@@ -58,7 +59,7 @@ def record_look(sweep: SweepResult) -> None:
             "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
         with contextlib.suppress(OSError, BadInput):  # an archive may be read-only
-            earlier = read_object(file).get("looks", []) if file.exists() else []
+            earlier = read_typed(file, Looks)["looks"] if file.exists() else []
             write_json(file, {"looks": [*earlier, look]})
 
 
@@ -66,6 +67,8 @@ def write_files(files: Mapping[str, Content], folder: Path, output: str | Path |
     """Writes the files of a report into `output`, or into the report/ of the folder."""
     directory = folder / "report" if output is None else Path(paths.expanded(output))
     with explained(directory):
+        if output is None:
+            paths.plain_folder(directory)
         directory.mkdir(parents=True, exist_ok=True)
         taken = [name for name in files if (directory / name).exists()]
         if output is not None and not (JSON in taken and b'"facts"' in (directory / JSON).read_bytes()):
@@ -156,9 +159,9 @@ def _csv_parts(columns: Collection[str], rows: Iterable[Mapping[str, Any]]) -> I
     """A CSV file of any length, in parts."""
     file = io.StringIO()
     writer = csv.DictWriter(file, columns, lineterminator="\n")
-    writer.writeheader()
+    writer.writerow({name: text.cell(name) for name in columns})
     for row in rows:
-        writer.writerow(row)
+        writer.writerow({name: text.cell(value) for name, value in row.items()})
         if file.tell() > PART:
             yield file.getvalue()
             file = io.StringIO()

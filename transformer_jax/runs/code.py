@@ -11,15 +11,16 @@ import itertools
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, with_addresses
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import CustomCode, file_of, named_files, read_code, source_digest
 from transformer_jax.files.atomic import write_atomically, write_record
+from transformer_jax.files.paths import inside
 from transformer_jax.files.progress import tell
-from transformer_jax.files.record import plain_name, read_record
+from transformer_jax.files.record import read_typed
 
 # Custom code by what uses it: "train.loss:z_loss".
 Code = Mapping[str, CustomCode]
@@ -39,6 +40,23 @@ def changes(old: Code, new: Code) -> list[str]:
     ]
 
 
+class StoredCode(TypedDict):
+    main: str
+    source: str
+    files: dict[str, str]
+
+
+class StoredVersion(TypedDict):
+    step: int
+    code: dict[str, StoredCode]
+
+
+class StoredVersions(TypedDict):
+    """The content of code.json."""
+
+    versions: list[StoredVersion]
+
+
 class CodeSnapshots:
     """RUN/code: the record and the copies."""
 
@@ -48,7 +66,7 @@ class CodeSnapshots:
 
     def versions(self) -> list[tuple[int, Code]]:
         """The code from each step on, oldest first; none if no custom code was recorded."""
-        stored = read_record(self.record)["versions"] if self.record.is_file() else []
+        stored = read_typed(self.record, StoredVersions)["versions"] if self.record.is_file() else []
         return [(item["step"], {key: self._read(code) for key, code in item["code"].items()}) for item in stored]
 
     def latest(self) -> Code:
@@ -123,8 +141,8 @@ class CodeSnapshots:
 
         return with_addresses(config, find)
 
-    def _read(self, stored: dict[str, Any]) -> CustomCode:
-        return CustomCode(plain_name(stored["main"], self.record), stored["source"], stored["files"])
+    def _read(self, stored: StoredCode) -> CustomCode:
+        return CustomCode(inside(self.path, stored["main"], self.record).name, stored["source"], stored["files"])
 
 
 def _key(option: str, address: str) -> str:

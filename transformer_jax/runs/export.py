@@ -11,7 +11,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import jax
 import numpy as np
@@ -22,8 +22,9 @@ from transformer_jax.config import ExperimentConfig, MeshConfig
 from transformer_jax.data.prepared import Prepared, sha256
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import UNFINISHED, explained, write_atomically, write_record
+from transformer_jax.files.paths import inside
 from transformer_jax.files.progress import tell
-from transformer_jax.files.record import plain_name, read_record
+from transformer_jax.files.record import read_typed
 from transformer_jax.runs.checkpoint import LOOKS, Checkpoints, DamagedCheckpoint, differences, regular, shapes
 from transformer_jax.runs.code import CodeSnapshots
 from transformer_jax.runs.folder import ORIGIN, WEIGHTS, RunFolder
@@ -31,6 +32,14 @@ from transformer_jax.runs.metrics import Criterion, metrics_lines
 from transformer_jax.update.optimizer import optimizer_of
 from transformer_jax.update.sharding import make_mesh
 from transformer_jax.update.step import TrainState
+
+
+class Origin(TypedDict):
+    """The content of weights.json."""
+
+    steps: list[int]
+    tokenizers: dict[str, str]
+    sha256: dict[str, str]
 
 
 class Weights(NamedTuple):
@@ -212,18 +221,16 @@ def read_export(directory: Path) -> Weights:
     from safetensors.numpy import load_file
 
     path = directory / ORIGIN
-    origin = read_record(path)
-    if not origin.keys() >= {"steps", "tokenizers", "sha256"}:
-        raise BadInput(f"{path}: is not a record of exported weights; transformer-jax export makes one")
+    origin = read_typed(path, Origin)
     for name, digest in origin["sha256"].items():
-        file = directory / plain_name(name, path)
+        file = inside(directory, name, path)
         if not file.is_file() or sha256(file) != digest:
             raise BadInput(f"{file}: is missing, damaged or changed by hand: {ORIGIN} has another digest")
     folder = RunFolder(directory)
     return Weights(
         folder.load_config(),
         traverse_util.unflatten_dict(load_file(directory / WEIGHTS), sep="/"),
-        {side: directory / plain_name(name, path) for side, name in origin["tokenizers"].items()},
+        {side: inside(directory, name, path) for side, name in origin["tokenizers"].items()},
         origin["steps"],
         folder.code,
     )

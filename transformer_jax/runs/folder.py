@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from transformer_jax import config as configuration
 from transformer_jax import schema
@@ -33,7 +33,7 @@ from transformer_jax.files.atomic import (
     write_record,
 )
 from transformer_jax.files.progress import tell
-from transformer_jax.files.record import read_bytes, read_object, read_record
+from transformer_jax.files.record import read_bytes, read_object, read_typed
 from transformer_jax.runs.code import CodeSnapshots, changes, code_of
 from transformer_jax.runs.metrics import newest_metrics
 from transformer_jax.runs.state import record_state
@@ -58,6 +58,20 @@ LAST_STEP, INIT_FROM = "last_step", "init_from"
 WEIGHTS, ORIGIN = "model.safetensors", "weights.json"  # an exported folder has both
 # Files that `train`, `prepare` and a sweep's worker leave if they are killed before they write versions.json.
 LEFT_BY_A_START = {".lock", "data", "data.lock", "data.partial", ".worker.lock", "log.txt"}
+
+
+class Earlier(TypedDict):
+    until: int
+
+
+class Versions(TypedDict):
+    """What is read of versions.json, which has also the versions of packages."""
+
+    config_sha256: NotRequired[str]
+    earlier: NotRequired[list[Earlier]]
+    last_step: NotRequired[int | None]
+    directory: NotRequired[str]
+    command: NotRequired[str]
 
 
 class RunFolder:
@@ -158,7 +172,7 @@ class RunFolder:
     def versions(self) -> dict[str, Any]:
         """The content of versions.json; empty if it is missing or damaged."""
         with contextlib.suppress(BadInput):
-            return read_record(self._versions)
+            return dict(read_typed(self._versions, Versions))
         return {}
 
     def last_step(self) -> int | None:

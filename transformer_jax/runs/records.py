@@ -8,11 +8,38 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from transformer_jax import schema
 from transformer_jax.config import DecodeConfig
 from transformer_jax.errors import BadInput
+
+
+class Measure(TypedDict):
+    """A score as text has it, and how it was measured."""
+
+    score: float
+    signature: NotRequired[str]
+
+
+class Record(TypedDict):
+    """What others than the command that wrote it read of the record of an evaluation."""
+
+    test_set: str
+    test_set_sha256: str
+    n: int
+    weights: str
+    steps: list[int]
+    measures: dict[str, Measure]
+    perplexity: dict[str, float]
+    weights_sha256: NotRequired[str]
+    decode: NotRequired[dict[str, Any]]
+    hypotheses_sha256: NotRequired[str]
+    exact_match: NotRequired[dict[str, Any]]
+    sentences: NotRequired[dict[str, list[Any]]]
+    cut_translations: NotRequired[int]
+    unknown_tokens: NotRequired[int]
+
 
 # Options of decoding that affect the best translation.
 SEARCH = tuple(option.path for option in schema.options(DecodeConfig) if option.affects == "translation")

@@ -13,7 +13,7 @@ import os
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NotRequired, Protocol, TypedDict
 
 from transformer_jax import extension, schema
 from transformer_jax.config import ExperimentConfig
@@ -21,7 +21,7 @@ from transformer_jax.errors import BadInput
 from transformer_jax.extras import require
 from transformer_jax.files.atomic import explained, write_json
 from transformer_jax.files.progress import tell
-from transformer_jax.files.record import read_record
+from transformer_jax.files.record import read_typed
 from transformer_jax.schema import is_address
 
 FILE = "tracker.json"
@@ -74,6 +74,14 @@ class Wandb:
         self._run.finish()
 
 
+class Stored(TypedDict):
+    """The content of tracker.json."""
+
+    tracker: str
+    id: str
+    step: NotRequired[int]
+
+
 @dataclasses.dataclass(frozen=True)
 class Labels:
     """The name of a run where its metrics are reported."""
@@ -90,7 +98,7 @@ class Tracking:
         self._name, self._file = str(config.train.tracker), folder / FILE
         self._record: dict[str, Any] = {}
         with contextlib.suppress(OSError, BadInput):
-            self._record = read_record(self._file)
+            self._record = dict(read_typed(self._file, Stored))
         if not (is_resumed := self._record.get("tracker") == self._name):
             self._record = {"tracker": self._name, "id": uuid.uuid4().hex}
         options = [option for option in schema.options(ExperimentConfig) if option.has_effect(config)]

@@ -7,7 +7,7 @@ import copy
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
@@ -24,6 +24,71 @@ SOURCES = {
     "initialization": "the initial parameters and dropout",
     "order": "the order of the training pairs",
 }
+
+
+class StoredVariant(TypedDict):
+    """A variant in sweep.json."""
+
+    name: str
+    slug: str
+    changes: dict[str, Any]
+    group: str
+    note: str
+    published: dict[str, float]
+    baseline: str | None
+    same_as: str | None
+    unverified: NotRequired[list[str]]
+    levels: NotRequired[dict[str, str]]
+    parameters: NotRequired[float]
+    training_flops: NotRequired[float]
+
+
+class Definition(TypedDict):
+    """The content of sweep.json."""
+
+    format: int
+    name: str
+    question: str
+    scale: str | None
+    file: str
+    command: list[str]
+    baseline: str
+    base: dict[str, Any]
+    variants: list[StoredVariant]
+    seeds: list[int]
+    tests: list[str]
+    notes: list[str]
+    analyses: dict[str, str]
+    primary: str | None
+    margin: dict[str, float]
+    tune: list[float] | None
+    vary: list[str]
+    overrides: list[list[str]]
+    only: list[str] | None
+    contrasts: NotRequired[dict[str, dict[str, float]]]
+    weights: NotRequired[str]
+    directory: NotRequired[str]
+
+
+class Tuning(TypedDict):
+    """How the learning rate of a variant was chosen, in tuned.json."""
+
+    factor: float
+    lowest: float
+    losses: dict[str, float | None]
+    cost: dict[str, float]
+    seeds: list[int]
+
+
+class Look(TypedDict):
+    seeds: list[int]
+    compared: list[int]
+
+
+class Looks(TypedDict):
+    """The content of looks.json: the seeds that were planned, and compared, in reports."""
+
+    looks: list[Look]
 
 
 @dataclasses.dataclass(frozen=True)

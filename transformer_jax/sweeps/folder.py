@@ -24,13 +24,13 @@ from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepare import recipe_of
 from transformer_jax.errors import BadInput, ConfigError, Failed
-from transformer_jax.files import paths
+from transformer_jax.files import paths, remote
 from transformer_jax.files.atomic import Locked, explained, locked, made, write_json
-from transformer_jax.files.record import read_record
+from transformer_jax.files.record import read_record, read_typed, typed
 from transformer_jax.runs.folder import refuse_patterns
 from transformer_jax.sweeps import spec
 from transformer_jax.sweeps.checks import TUNING_SEEDS
-from transformer_jax.sweeps.definition import FORMAT, Variant
+from transformer_jax.sweeps.definition import FORMAT, Definition, Looks, Tuning, Variant
 from transformer_jax.sweeps.run import SweepRun, read_json, seed_folder
 from transformer_jax.sweeps.spec import ResolvedSweep
 
@@ -50,6 +50,8 @@ class SweepFolder:
                 f"{self.path}: is not a sweep (it has no sweep.json that this version reads); transformer-jax sweep "
                 "FILE.py makes one in a new or empty directory"
             )
+        if not all(typed(record, Definition, self.definition_file)[key] for key in ("variants", "seeds", "tests")):
+            raise BadInput(f"{self.definition_file}: is damaged: it must have variants, seeds and tests")
         return spec.from_json(record)
 
     def save(self, definition: ResolvedSweep) -> None:
@@ -68,7 +70,7 @@ class SweepFolder:
 
         Relative paths in the definition, and in files of the user, then mean what they meant.
         """
-        directory = (read_json(self.definition_file) or {}).get("directory")
+        directory = (read_json(self.definition_file, Definition) or {}).get("directory")
         if not isinstance(directory, str) or not os.path.isdir(directory) or os.path.samefile(directory, os.getcwd()):
             yield self
             return
@@ -121,7 +123,8 @@ class SweepFolder:
             try:
                 with explained(self.path):
                     stack.enter_context(made(self.path))
-                    stack.enter_context(locked(self.path / ".lock", wait=False))
+                    taken_by = stack.enter_context(locked(self.path / ".lock", wait=False))
+                    stack.enter_context(remote.owned(self.path / ".lock", taken_by))
             except Locked as holder:
                 raise Failed(f"{self.path}: {holder} is working on this sweep; wait, or use --status") from None
             yield
@@ -134,13 +137,14 @@ class SweepFolder:
 
     def looks(self) -> list[dict[str, Any]]:
         """For each report that was made with other seeds than the one before: {"seeds": [0, 1], "when": ...}."""
-        return (read_json(self.path / "looks.json") or {}).get("looks", [])
+        return (read_json(self.path / "looks.json", Looks) or {}).get("looks", [])
 
-    def tuned(self) -> dict[str, dict[str, Any]]:
+    def tuned(self) -> dict[str, Tuning]:
         """For each variant whose learning rate was chosen: {"factor": 2.0, "losses": {"1": 3.1, "2": 2.9}, ...}, as
         `launch.best_rate` makes it."""
         path = self.path / "tuned.json"
-        return read_record(path) if path.is_file() else {}  # damaged it is an error: runs would be trained again
+        # A damaged one is an error: runs would be trained again.
+        return read_typed(path, dict[str, Tuning]) if path.is_file() else {}
 
     def record_tuned(self, variant: Variant, facts: Mapping[str, Any]) -> None:
         """Records a choice. Runs at a rate that was chosen before stay in their folders."""
@@ -154,7 +158,7 @@ class SweepFolder:
         for seed, variant in itertools.product(definition.seeds, sweep.variants):
             if variants is not None and variant.name not in variants:
                 continue
-            factor = tuned.get(definition.tuned_as(variant.name), {}).get("factor", 1.0)
+            factor = chosen["factor"] if (chosen := tuned.get(definition.tuned_as(variant.name))) else 1.0
             run = SweepRun(
                 self.path / "runs" / variant.slug / seed_folder(seed, factor),
                 variant.name,

@@ -15,6 +15,7 @@ from typing import Any
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Failed, did_you_mean
 from transformer_jax.evaluation import load_metrics
+from transformer_jax.files import remote
 from transformer_jax.files.atomic import explained
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.signals import StopSignals
@@ -49,6 +50,8 @@ class LaunchOptions:
 def launch(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions) -> int:
     """Runs what is missing; returns the exit status."""
     variants = definition.chosen(options.only)
+    if options.slurm is not None and (url := remote.url_of(sweep.path)):
+        raise BadInput(f"{url}: the jobs of a sweep on SLURM need a folder that all nodes share, not a bucket")
     with sweep.held():
         definition = ready(sweep, definition, options)
         prepare_data(sweep, definition, variants)

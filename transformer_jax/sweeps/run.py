@@ -13,17 +13,55 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, training_addresses
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import explained, locked, write_json
-from transformer_jax.files.record import read_record
+from transformer_jax.files.paths import inside
+from transformer_jax.files.record import read_typed
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.runs.records import difference
+from transformer_jax.runs.records import Record, difference
 
 LOCK = ".worker.lock"
+
+
+class Attempt(TypedDict, total=False):
+    """The content of attempt.json: how the last attempt went."""
+
+    state: str
+    error: str | None
+    host: str
+    tries: int
+    asked: bool
+
+
+class Right(TypedDict):
+    right: int
+    total: int
+
+
+class TestScores(TypedDict):
+    """A test set in result.json; the record that `file` names has more."""
+
+    file: str
+    bleu: float
+    perplexity_per_token: NotRequired[float]
+    exact_match: NotRequired[Right]
+    custom_metrics: NotRequired[dict[str, float]]
+    decode: NotRequired[dict[str, Any]]
+
+
+class Result(TypedDict):
+    """The content of result.json."""
+
+    steps: int
+    tests: dict[str, TestScores]
+    valid: dict[str, float | None]
+    config_digest: NotRequired[str]
+    versions: NotRequired[dict[str, Any]]
+    code: NotRequired[dict[str, Any]]
 
 
 def seed_folder(seed: int, factor: float) -> str:
@@ -70,7 +108,7 @@ class SweepRun:
 
     def attempt(self) -> dict[str, Any]:
         """How the last attempt went; empty if there was none."""
-        return read_json(self.path / "attempt.json") or {}
+        return read_json(self.path / "attempt.json", Attempt) or {}
 
     def record_attempt(self, **values: Any) -> None:
         with explained(self.path):
@@ -80,7 +118,7 @@ class SweepRun:
     def result(self) -> dict[str, Any] | None:
         """The content of result.json, if it is of the current config, and has all test sets and analyses by the code
         that measures now."""
-        result = read_json(self.path / "result.json")
+        result = read_json(self.path / "result.json", Result)
         if (
             result is None
             or result.get("config_digest") != digest(self.experiment)
@@ -99,7 +137,8 @@ class SweepRun:
         if (result := self.result()) is None:
             return False
         tests = [result["tests"][split] for split in self.tests]
-        records = [(read_json(self.path / scores["file"]), scores) for scores in tests]
+        files = [inside(self.path, scores["file"], self.path / "result.json") for scores in tests]
+        records = [(read_json(file, Record), scores) for file, scores in zip(files, tests, strict=True)]
         return all(record is not None and not difference(record, scores) for record, scores in records)
 
     def has_diverged(self) -> bool:
@@ -131,10 +170,10 @@ def digest(experiment: ExperimentConfig) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The file's content; None if it is missing or damaged."""
+def read_json(path: Path, kind: Any) -> dict[str, Any] | None:
+    """The file's content, of a type; None if it is missing or damaged."""
     try:
-        return read_record(path)
+        return read_typed(path, kind)
     except (OSError, BadInput):
         return None
 

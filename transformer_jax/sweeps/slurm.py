@@ -25,7 +25,7 @@ from transformer_jax.files.progress import tell
 from transformer_jax.sweeps import shielded
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import PYTHON, WorkerProcess, last_lines
-from transformer_jax.sweeps.run import Job, SweepRun, now, read_json
+from transformer_jax.sweeps.run import Attempt, Job, SweepRun, now, read_json
 from transformer_jax.sweeps.status import Progress
 
 # A job is over after this number of answers of squeue without it; the seconds between them before jobs are submitted.
@@ -221,7 +221,7 @@ class SlurmPool:
         return over
 
     def _has_ended(self, run_id: str) -> bool:
-        attempt = read_json(self.sweep.path / "runs" / run_id / "attempt.json") or {}
+        attempt = read_json(self.sweep.path / "runs" / run_id / "attempt.json", Attempt) or {}
         return attempt.get("state") in ENDED
 
     def _record(self, jobs: dict[str, list[str]]) -> None:
@@ -231,7 +231,7 @@ class SlurmPool:
 
 def recorded_jobs(sweep: SweepFolder) -> dict[str, list[str]]:
     """The jobs that were submitted and not seen to end, with the ids of their runs."""
-    return read_json(sweep.path / "slurm" / "jobs.json") or {}
+    return read_json(sweep.path / "slurm" / "jobs.json", dict[str, list[str]]) or {}
 
 
 def job_states(*which: str) -> dict[str, str]:

@@ -112,7 +112,8 @@ def latest_values(metrics: Path, names: Sequence[str]) -> tuple[dict[str, Any], 
 def tested(test: Mapping[str, Any], metric: str) -> float | None:
     """The score by a metric on a test set of a result.json."""
     if metric == "exact_match":
-        return 100 * test["exact_match"]["right"] / test["exact_match"]["total"]
+        counts = test.get("exact_match")
+        return 100 * counts["right"] / counts["total"] if counts and counts["total"] else None
     scores = {**test, "perplexity": test.get("perplexity_per_token"), **test.get("custom_metrics", {})}
     return scores.get(metric)
 

@@ -39,11 +39,11 @@ from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.runs.export import SavedWeights, write_export
 from transformer_jax.runs.folder import identifying_versions, numerics
 from transformer_jax.runs.metrics import is_validation, metrics_lines
-from transformer_jax.runs.records import IDENTITY, difference, translations
+from transformer_jax.runs.records import IDENTITY, Record, difference, translations
 from transformer_jax.runs.tracking import Labels
 from transformer_jax.sweeps import shielded
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.run import SweepRun, digest, now, read_json
+from transformer_jax.sweeps.run import Result, SweepRun, digest, now, read_json
 from transformer_jax.sweeps.spec import ResolvedSweep
 from transformer_jax.training.progress import count
 from transformer_jax.translation.load import Run, load_run
@@ -131,7 +131,7 @@ class Worker:
                 if run.is_finished():
                     self._record(run, "finished")
                     continue
-                stored = read_json(run.path / "result.json")
+                stored = read_json(run.path / "result.json", Result)
                 is_of_another = stored is not None and stored.get("config_digest") != digest(run.experiment)
                 # Its records are of another evaluation now, or it was copied here. Reports must not have it meanwhile.
                 if run.result() is not None or is_of_another:
@@ -273,7 +273,7 @@ def measured_on(
 ) -> dict[str, Any]:
     """The scores on a split; it is translated now unless the same weights were evaluated in the same way before."""
     directory, name = run.path / "translations", f"{test_set.file_name}.{weights}"
-    record = read_json(directory / f"{name}.json")
+    record = read_json(directory / f"{name}.json", Record)
     wanted = identity(model, model.config.decode, test_set, metrics)
     if record is None or difference(record, wanted) or translations(directory / f"{name}.json", record) is None:
         evaluation = evaluate_run(model, model.config.decode, test_set, weights, metrics)

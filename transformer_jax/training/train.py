@@ -573,8 +573,8 @@ class Recorder:
             "logged_step": self.logged_step,
         }
         self.metrics.sync()
+        self.folder.push()  # first: a bucket that has a checkpoint has the metrics up to it
         self.checkpoints.save(step, state, notes)
-        self.folder.push()
 
     def wait(self) -> None:
         """Waits until the last checkpoint is complete."""
