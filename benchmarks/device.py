@@ -40,8 +40,7 @@ from transformer_jax.data.tokenizer import BOS, PAD
 from transformer_jax.experiment import train_run
 from transformer_jax.model import fused
 from transformer_jax.model.size import training_flops
-from transformer_jax.planning.compiled import memory
-from transformer_jax.planning.target import here
+from transformer_jax.planning import here, memory
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.processes.hardware import memory_peak, peak_flops
 from transformer_jax.training.steps import CompiledSteps

@@ -23,8 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from transformer_jax import ModelConfig
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.buckets import Shape
-from transformer_jax.planning.compiled import CompiledMemory, compile_for, memory
-from transformer_jax.planning.target import Target, here, parse_target
+from transformer_jax.planning import CompiledMemory, Target, compile_for, here, memory, parse_target
 from transformer_jax.update import sharding
 
 sys.path.append(str(Path(__file__).parents[1]))

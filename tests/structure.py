@@ -40,7 +40,7 @@ LAYERS = [
 # The most lines of each package that it is meant to have.
 BUDGETS = {
     "top level": 2000, "model": 1800, "update": 1000, "search": 650, "training": 1000, "data": 2500,
-    "runs": 1200, "processes": 400, "translation": 650, "files": 450, "planning": 350, "interop": 650,
+    "runs": 1200, "processes": 400, "translation": 650, "files": 450, "interop": 650,
     "sweeps": 2300, "report": 2300, "commands": 1600, "pictures": 300, "grammar": 1350,
 }  # fmt: skip
 # Left out of the diagram: what nearly every package imports, and the two entries.

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from tests.accelerators.hlo import Array, parse_instruction
 from tests.accelerators.traffic import Traffic, all_in_memory, in_memory
-from transformer_jax.planning.hlo import Array, parse_instruction
 
 
 def module(text: str) -> str:

@@ -6,7 +6,7 @@ All sizes are bytes on one device. The checks of `make accelerators` hold progra
 import math
 import re
 
-from transformer_jax.planning.hlo import Array, Computation, Instruction, Program
+from tests.accelerators.hlo import Array, Computation, Instruction, Program
 
 # They move nothing: names for what is there already, or the end of what was started before.
 FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "optimization-barrier", "after-all", "iota")

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import jax
 
+from tests.accelerators import hlo
 from tests.support.small_runs import Trainer, batch_of, experiment, sentences
-from transformer_jax.planning import hlo
 from transformer_jax.update.sharding import AXES
 
 

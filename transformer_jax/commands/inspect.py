@@ -2,7 +2,7 @@
 
 transformer-jax inspect --config=configs/base.py
 transformer-jax inspect --config=configs/base.py --config.model.num_heads=16
-transformer-jax inspect --config=configs/base.py --workdir=runs/base --data --compile-for=H100
+transformer-jax inspect --config=configs/base.py --workdir=runs/base --data
 transformer-jax inspect --config=configs/base.py --program=step.txt
 transformer-jax inspect --config=configs/base.py --compile-for=v5e:2x4
 transformer-jax inspect --options
@@ -31,12 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(parser, required=False)
     add_run(parser, "a run's folder: show its config, unless --config is given", required=False)
     one = parser.add_mutually_exclusive_group()
-    about = "the prepared data, and batches in buckets and packed: programs, padding, with --compile-for also times"
+    about = "the prepared data, and batches in buckets and packed: programs, padding"
     one.add_argument("--data", action="store_true", help=about)
     one.add_argument("--options", action="store_true", help="list all options with defaults and meanings")
     about = "write the compiled program to FILE and print its memory; without --compile-for it is for this machine"
     one.add_argument("--program", type=path, metavar="FILE", help=about)
-    about = "cross-compile for GPUs or TPUs that need not be here; print memory, FLOPs, attention and collectives: "
+    about = (
+        "cross-compile for GPUs or TPUs that need not be here; print memory, FLOPs, bytes accessed and collectives: "
+    )
     about += "8xH100, 64xA100, v5e:2x4, v5p:8x8x8 (docs/accelerators.md)"
     parser.add_argument("--compile-for", metavar="DEVICES", help=about)
     about = "the program to compile: the train step (default), or the search"
@@ -45,17 +47,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    is_compiled = (arguments.compile_for or arguments.program) and not arguments.data
+    is_compiled = arguments.compile_for or arguments.program
+    if is_compiled and (arguments.data or arguments.options):
+        raise BadInput("--compile-for and --program have no effect with --data or --options")
     if (arguments.json or arguments.program_of) and not is_compiled:
-        raise BadInput("--json and --program-of need --compile-for or --program, without --data")
-    if arguments.options and arguments.compile_for:
-        raise BadInput("--compile-for: has no effect with --options")
+        raise BadInput("--json and --program-of need --compile-for or --program")
     if arguments.options:
         print(options_table())
         return
     experiment = inspected(arguments)
     if arguments.data:
-        print(data_report(experiment, arguments.workdir, arguments.compile_for))
+        print(data_report(experiment, arguments.workdir))
         return
     from transformer_jax.experiment import try_out
 
@@ -77,31 +79,24 @@ def inspected(arguments: argparse.Namespace) -> ExperimentConfig:
     return RunFolder(arguments.workdir).load_config()
 
 
-def data_report(experiment: ExperimentConfig, workdir: str | None, devices: str | None) -> str:
+def data_report(experiment: ExperimentConfig, workdir: str | None) -> str:
     """The prepared data, and its batches on the config's mesh, whose devices need not be here, both in buckets and
-    packed. With `devices` also the time of an update for each useful target token, compiled."""
+    packed."""
     import jax
 
     from transformer_jax.data.batching import training_batches
     from transformer_jax.data.prepared import Prepared
-    from transformer_jax.planning.compiled import microseconds_per_token
-    from transformer_jax.planning.target import parse_target
     from transformer_jax.runs.folder import RunFolder
 
     prepared = Prepared.open(RunFolder(workdir or "").data(experiment))
-    target = None if devices is None else parse_target(devices)
     mesh = experiment.mesh
-    count = jax.device_count() if target is None else len(target.devices)
-    shares = (mesh.data or max(count // (mesh.fsdp * mesh.tensor), 1)) * mesh.fsdp
+    shares = (mesh.data or max(jax.device_count() // (mesh.fsdp * mesh.tensor), 1)) * mesh.fsdp
     parts = shares * experiment.train.accumulate
     lines = [f"{'':<9}{'programs':>10}{'updates per epoch':>18}{'not padding':>13}"]
     for batching in ("buckets", "packing"):
         data = dataclasses.replace(experiment.data, batching=batching)
         found = training_batches(data, prepared.pairs("train"), parts).statistics()
         lines.append(f"{batching:<9}{len(found.shapes):>10,}{found.steps_per_epoch:>18,}{found.share:>13.1%}")
-        if target is not None:
-            time = microseconds_per_token(dataclasses.replace(experiment, data=data), target, found)
-            lines[-1] += f"{time:>9.3g} us per target token on {devices} (compiled, not measured)"
         if batching == experiment.data.batching:
             chosen = f"{batching}, in {parts} parts (devices that share a batch x train.accumulate): {found}"
     return "\n".join([prepared.summary(), "", *lines, "", chosen])
@@ -134,7 +129,7 @@ def size_report(experiment: ExperimentConfig) -> str:
     """All parameters as the model is built, with custom modules, and the FLOPs of a token and a batch."""
     from transformer_jax.model.size import forward_flops, training_flops
     from transformer_jax.model.transformer import abstract_params
-    from transformer_jax.planning.compiled import LENGTH
+    from transformer_jax.planning import LENGTH
     from transformer_jax.runs.export import flat
 
     model, tokens = experiment.model, experiment.data.tokens_per_batch
@@ -163,8 +158,7 @@ def compiled_report(experiment: ExperimentConfig, arguments: argparse.Namespace)
     """The needs of a compiled program on each device; writes it, in XLA's text format, to the --program file."""
     from transformer_jax.files.atomic import write_text
     from transformer_jax.files.progress import tell
-    from transformer_jax.planning.compiled import compile_for, examine, in_words
-    from transformer_jax.planning.target import here, parse_target
+    from transformer_jax.planning import compile_for, examine, here, in_words, parse_target
 
     target = here() if arguments.compile_for is None else parse_target(arguments.compile_for)
     if arguments.program and not Path(arguments.program).parent.is_dir():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer_jax.planning.hlo import Array, Program, UnknownHlo, first_group, parse_instruction
+from tests.accelerators.hlo import Array, Program, UnknownHlo, first_group, parse_instruction
 
 
 def test_an_instruction_and_its_parts():

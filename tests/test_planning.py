@@ -1,24 +1,26 @@
 """Programs compiled from shapes alone, and the figures of one; tests/accelerators compiles for accelerators."""
 
+import importlib.util
 import json
 
 import jax
 import pytest
 
+from tests.support.hlo import collectives
 from tests.support.small_runs import experiment
-from transformer_jax.data.batching import BatchStatistics
 from transformer_jax.data.buckets import Shape
-from transformer_jax.planning import compiled
-from transformer_jax.planning.compiled import (
+from transformer_jax.errors import BadInput
+from transformer_jax.planning import (
+    CHIPS,
+    Target,
     _search,
     _step,
     compile_for,
     examine,
     in_words,
     memory,
-    microseconds_per_token,
+    parse_target,
 )
-from transformer_jax.planning.target import CHIPS, Target
 from transformer_jax.update.sharding import make_mesh
 
 HERE = Target("8 CPUs", None, CHIPS["H100"], tuple(jax.devices()), {})
@@ -26,15 +28,32 @@ HERE = Target("8 CPUs", None, CHIPS["H100"], tuple(jax.devices()), {})
 
 def test_the_figures_of_a_step():
     config = experiment(mesh__fsdp=2, model__dtype="bfloat16", train__accumulate=3, data__tokens_per_batch=64)
-    found = examine(compile_for(config, HERE, "train"), HERE, config.model)
+    made = compile_for(config, HERE, "train")
+    found = examine(made, HERE, config.model)
     assert (found["devices"], found["mesh"]) == (8, {"data": 4, "fsdp": 2, "tensor": 1})
     assert found["memory"]["state"] > 0 < found["memory"]["temporary"]
     assert found["flops"] > 0 < found["flops_ms"]
-    axes = {collective["axes"] for collective in found["collectives"]}
-    assert ("fsdp",) in axes and any("data" in names for names in axes)
-    assert json.loads(json.dumps(found))["memory"] == found["memory"]
+    assert found["bytes_accessed"] > found["memory"]["state"] / 2, "the parameters and moments at least"
+    kinds = [collective.kind for collective in collectives(made.program.as_text(), (4, 2, 1))]
+    assert found["collectives"] == {kind: kinds.count(kind) for kind in sorted(set(kinds))} != {}
+    assert json.loads(json.dumps(found)) == found
     text = in_words(found)
-    assert "8 x NVIDIA H100 80GB HBM3, data 4 x fsdp 2 x tensor 1" in text and " over fsdp: " in text
+    assert "8 x NVIDIA H100 80GB HBM3, data 4 x fsdp 2 x tensor 1" in text
+    assert f"{found['collectives']['all-gather']} x all-gather" in text
+
+
+@pytest.mark.parametrize("text", ["8xH10", "v5e", "v5e:2by4", "v5e:9999x9999", "12xH100", "0xH100", "8xv5e", ""])
+def test_what_names_no_devices_is_an_error(text):
+    with pytest.raises(BadInput, match="known"):
+        parse_target(text)
+
+
+@pytest.mark.parametrize(("text", "extra"), [("8xH100", "jax[cuda13]"), ("v5e:2x4", "jax[tpu]")])
+def test_a_missing_compiler_is_named_with_what_to_install(text, extra, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BadInput) as refused:
+        parse_target(text)
+    assert f"pip install '{extra}'" in str(refused.value)
 
 
 def test_a_step_computes_the_products_of_the_formula_and_little_more():
@@ -63,13 +82,3 @@ def test_packed_rows_come_with_segments_and_positions():
 def test_a_search_is_no_longer_than_the_positions():
     config = experiment(model__positions="learned", model__max_length=10)
     _search(config, make_mesh(config.mesh, HERE.devices), Shape(8, 32, 32))
-
-
-def test_the_time_of_a_useful_token_is_that_of_the_commonest_shape_for_all_cells(monkeypatch):
-    config, wanted, common, rare = experiment(), [], Shape(16, 8, 10), Shape(8, 16, 20)
-    made = compile_for(config, HERE, shape=Shape(128, 8, 16))
-    monkeypatch.setattr(compiled, "compile_for", lambda *_, shape: wanted.append(shape) or made)
-    one, padded = (BatchStatistics(9, 0, 4, ((common, count), (rare, 1)), 300, 300, 8, 0.5) for count in (1, 3))
-    times = [microseconds_per_token(config, HERE, batches) for batches in (one, padded)]
-    assert wanted == [Shape(128, 8, 16)] * 2
-    assert times[1] == pytest.approx(2 * times[0]) and times[0] > 0

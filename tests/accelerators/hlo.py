@@ -1,4 +1,4 @@
-"""A compiled program, read from XLA's text (HLO): what it sends, the kernels that it calls, and what it writes.
+"""A compiled program, read from XLA's text (HLO): what it sends and the kernels that it calls.
 
 It reads scheduled programs, as `compiled.as_text()` returns them. Sizes are bytes on one device. Text that it does not
 know raises `UnknownHlo`, so that no figure is silently too small.
@@ -22,8 +22,6 @@ GROUPS = re.compile(
     r"(?:replica_groups|source_target_pairs)=(.*?)(?:, (?:dimensions|use_global_device_ids|channel_id|to_apply|"
     r"metadata|frontend_attributes|backend_config)=|$)"
 )
-# Instructions whose results are there already, or come from the computations that they run.
-NO_RESULTS = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "iota", "while", "conditional", "call")
 
 
 class UnknownHlo(ValueError):
@@ -182,16 +180,6 @@ class Program:
             if instruction.kernel:
                 counts[instruction.kernel] += times
         return dict(counts)
-
-    def written(self) -> int:
-        """The bytes of all results in the device's memory. Most are written once and read at least once."""
-        return sum(
-            times * array.size
-            for instruction, times, _ in self.scheduled()
-            if instruction.kind not in NO_RESULTS and not instruction.kind.endswith(("-start", "-done"))
-            for array in instruction.arrays
-            if not re.search(r"S\([1-9]", array.layout)  # faster memory
-        )
 
     def collectives(self) -> list[Collective]:
         """The collectives in the order of the program, each once, without those within one device."""
