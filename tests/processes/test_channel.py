@@ -20,11 +20,15 @@ MESH = MeshConfig(start_within=20, lost_after=20, stalled_after=20)
 
 @pytest.fixture
 def ended(monkeypatch):
-    """The lines with which processes would have ended. Not undone, because threads may come to it after the test."""
+    """The lines with which processes of a test would have ended. Its threads may come to that after it."""
     lines = []
-    module.give_up = lambda line, status, first: lines.append(f"{line} [{status}]")
     monkeypatch.setattr(module, "SECONDS_BETWEEN_BEATS", 0.05)
-    return lines
+    monkeypatch.setattr(module, "SECONDS_TO_FIND_OUT", 0.05)
+    monkeypatch.setattr(module, "SECONDS_TO_TELL", 0.5)
+    module.give_up = lambda line, status, first: lines.append(f"{line} [{status}]")
+    yield lines
+    time.sleep(0.2)
+    module.give_up = lambda line, status, first: None
 
 
 def together(work, items):
