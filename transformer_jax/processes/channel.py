@@ -127,6 +127,12 @@ class Channel:
         self._told.wait(SECONDS_TO_TELL)
         self.wait_for_others()
 
+    def fail(self, why: str) -> None:
+        """Ends this process, whose main thread may wait for ever, and with it all."""
+        if not self._is_over:
+            self.end(why, 1)
+            give_up(why, 1, self.wait_for_others)
+
     def finish(self) -> None:
         """Returns when all processes have come to their end."""
         self.meet(THE_END)

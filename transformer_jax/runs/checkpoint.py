@@ -67,7 +67,7 @@ class Checkpoints:
                 barrier_sync_fn=_meet if processes().count > 1 else None,
             ),
         )
-        self._manager = self._reader = ocp.CheckpointManager(self.directory, options=options)
+        self._manager = self._reader = _Manager(self.directory, options=options)
         if (count := processes().count) > 1:  # each reads alone, so that none waits for another that cannot
             own = processes().number
             alone = ocp.options.MultiprocessingOptions(own, {own}, barrier_sync_key_prefix=f"{own} of {count}")
@@ -241,6 +241,22 @@ class Checkpoints:
 def _meet(*, key: str, timeout_ms: int) -> None:
     """Waits until all processes have written their part of a checkpoint; orbax calls this in a thread."""
     processes().gather("", key)
+
+
+class _Manager(ocp.CheckpointManager):
+    """Orbax's. Of several processes, one that fails to write in the background ends all at once.
+
+    Orbax would wait for the others first, in the thread that has the error.
+    """
+
+    def _wait_for_checkpointers(self) -> None:
+        try:
+            super()._wait_for_checkpointers()
+        except Exception as error:
+            if channel := processes().channel:
+                why = f"a checkpoint could not be written to {self.directory} ({storage_errors.short(error)})"
+                channel.fail(f"{why}; the same command resumes from the last complete one")
+            raise
 
 
 class _NamesOfFirst(ocp.path.step.NameFormat[Any]):
