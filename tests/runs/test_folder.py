@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import socket
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,7 +64,7 @@ def test_a_lock_of_another_machine_is_waited_for(tmp_path, monkeypatch):
     folder, paused = RunFolder(tmp_path / "run"), []
     with folder.held():
         monkeypatch.setattr("socket.gethostname", lambda: "another")
-        monkeypatch.setattr("time.sleep", paused.append)
+        monkeypatch.setattr("transformer_jax.runs.folder.time", SimpleNamespace(sleep=paused.append))
         with pytest.raises(Failed, match="is training here"), RunFolder(folder.path).held():
             pass
     assert sum(paused) == 120
