@@ -17,18 +17,18 @@ NAME = "transformer_jax"
 PACKAGE = ROOT / NAME
 # From the bottom up: a package or module imports only from the lines above its own. Those of one line are independent.
 LAYERS = [
-    ["errors", "version", "table3", "accelerators"],
+    ["errors", "version", "table3", "accelerators", "metric_names"],
     ["extras", "shipped"],
     ["files"],
     ["schema"],
     ["extension", "model_config"],
     ["config"],
-    ["search", "grammar", "model", "pictures"],
+    ["search", "grammar", "model"],
     ["data", "processes"],
     ["update"],
     ["runs"],
     ["training", "translation"],
-    ["evaluation", "interop", "planning"],
+    ["evaluation", "interop", "planning", "pictures"],
     ["bootstrap"],
     ["experiment"],
     ["sweeps"],

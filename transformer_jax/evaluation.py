@@ -12,17 +12,11 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import CustomFunction, load_function, read_code
+from transformer_jax.metric_names import TAKEN
 from transformer_jax.translation.translate import Translator
 from transformer_jax.update.sharding import make_mesh
 
 EXACT_MATCH = "nrefs:1|case:mixed|space:collapsed|unicode:nfc"  # its signature
-# Names in the files of a run, which a custom metric may not have. One called exact_match takes the library's place.
-TAKEN = (
-    "bleu", "chrf", "paper_bleu", "valid_loss", "valid_perplexity", "valid_accuracy", "step", "epoch", "loss",
-    "perplexity", "accuracy", "learning_rate", "gradient_norm", "target_tokens", "skipped", "seconds",
-    "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak",
-)  # fmt: skip
-
 
 # Sources, translations and references on which a custom metric is tried. An untrained model gives empty translations.
 TRIED = ("a b", "c d e"), ("a b", ""), ("a b", "c d e")

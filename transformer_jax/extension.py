@@ -4,7 +4,6 @@ import ast
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import importlib.util
 import inspect
 import json
@@ -16,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from transformer_jax.errors import BadInput, did_you_mean
+from transformer_jax.files.digests import json_sha256, sha256
 
 # A list of this name in a custom file names other files on which it depends, such as word lists or modules.
 FILES = "FILES"
@@ -98,7 +98,7 @@ class CustomCode:
 
     @property
     def digest(self) -> str:
-        return _sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode())
+        return json_sha256(dataclasses.asdict(self))
 
     def changed_since(self, old: "CustomCode") -> list[str]:
         """The names of the files that differ from an older version of this code."""
@@ -109,7 +109,7 @@ class CustomCode:
 def read_code(address: str) -> CustomCode:
     """The current identity of the code at an address."""
     path = file_of(address)
-    files = {name: _sha256(place.read_bytes()) for name, place in named_files(path).items()}
+    files = {name: sha256(place.read_bytes()) for name, place in named_files(path).items()}
     return CustomCode(Path(path).name, source_digest(address), files)
 
 
@@ -139,14 +139,14 @@ def source_digest(address: str) -> str:
     try:
         statements = ast.parse(content).body
     except (SyntaxError, ValueError):  # reported where it is executed
-        return _sha256(content)
+        return sha256(content)
     defined = [_defined_by(statement) for statement in statements]
     wanted, chosen = {name}, set[int]()
     # A statement without a name, such as a condition, may change what any name means.
     while new := {i for i, names in enumerate(defined) if i not in chosen and (not names or names & wanted)}:
         chosen |= new
         wanted |= {node.id for i in new for node in ast.walk(statements[i]) if isinstance(node, ast.Name)}
-    return _sha256(json.dumps(_plain([statements[i] for i in sorted(chosen)])).encode())
+    return sha256(json.dumps(_plain([statements[i] for i in sorted(chosen)])))
 
 
 def _defined_by(statement: ast.stmt) -> set[str]:
@@ -169,10 +169,6 @@ def _plain(node: Any) -> Any:
         fields = [[name, _plain(value)] for name, value in ast.iter_fields(node) if value not in (None, [])]
         return [type(node).__name__, fields]
     return [plain for each in node if (plain := _plain(each))] if isinstance(node, list) else repr(node)
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,7 +33,8 @@ def test_options_code_data_and_metrics_side_by_side(folder, tmp_path, capsys):
 def test_scores_come_with_the_sentences_that_they_belong_to(folder, tmp_path, capsys):
     shutil.copytree(folder, tmp_path / "other")
     (tmp_path / "other/translations").mkdir(exist_ok=True)
-    record = {"test_set_sha256": "0123456789", "measures": {"bleu": {"score": 31.25}}}
+    record = {"test_set": "test", "test_set_sha256": "0123456789", "n": 1, "weights": "latest", "steps": [4]}
+    record |= {"measures": {"bleu": {"score": 31.25, "signature": ""}}, "perplexity": {"per_token": 2.0}}
     write_record(tmp_path / "other/translations/test.latest.json", record)
     (tmp_path / "other/translations/damaged.json").write_text("{")
     assert cli.main(["diff", str(folder), str(tmp_path / "other")]) == 0

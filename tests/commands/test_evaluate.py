@@ -10,10 +10,10 @@ import pytest
 from tests.support.bleu import bleu_of_statistics
 from tests.support.places import ROOT
 from transformer_jax import cli
-from transformer_jax.commands import run_page
 from transformer_jax.commands.evaluate import table
 from transformer_jax.errors import Failed
 from transformer_jax.evaluation import measures
+from transformer_jax.pictures import run_page
 
 PRIME = 13  # sentences of the test set
 

@@ -39,7 +39,7 @@ def test_names_of_test_sets_have_no_folders(sweep, recorded, shown):
     ("file", "damage", "message"),
     [
         ("result.json", '{"steps": 10', "JSON"),
-        ("translations/test.latest.json", '{"test_set": "x"}', "is damaged (KeyError"),
+        ("translations/test.latest.json", '{"test_set": "x"}', "is damaged: it has no test_set_sha256"),
         ("translations/test.latest.json", None, "there is no such file"),
         ("versions.json", "\x00", "JSON"),
     ],
@@ -113,8 +113,8 @@ def test_record_of_something_else_is_refused(sweep):
     [
         (lambda path: shutil.rmtree(path), "is not a sweep"),
         (lambda path: (path / "sweep.json").write_text("{"), "sweep.json: is not JSON"),
-        (lambda path: changed(path, format=9), "format 1"),
-        (lambda path: changed(path, variants=[{"name": 3}]), "is damaged (KeyError"),
+        (lambda path: changed(path, format=9), "that this version reads"),
+        (lambda path: changed(path, variants=[{"name": 3}]), "sweep.json: is damaged: variants.0"),
         (lambda path: (path / "report").write_text("a file"), "is a file; must be a directory"),
     ],
 )

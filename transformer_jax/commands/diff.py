@@ -15,13 +15,14 @@ from transformer_jax import schema
 from transformer_jax.commands.arguments import path
 from transformer_jax.commands.inspect import shown
 from transformer_jax.errors import BadInput, visible
+from transformer_jax.metric_names import VALIDATION
 
 if TYPE_CHECKING:
     from transformer_jax.runs.folder import RunFolder
 
 # The facts in versions.json about the process that trained, besides the packages.
 ENVIRONMENT = ("python", "platform", "xla_flags", "cpu", "devices", "commit")
-METRICS = ("step", "loss", "learning_rate", "target_tokens", "valid_loss", "valid_perplexity", "valid_accuracy", "bleu")
+METRICS = ("step", "loss", "learning_rate", "target_tokens", *VALIDATION, "bleu")
 # Hexadecimal digits of a digest that are shown.
 SHORT = 8
 

@@ -11,11 +11,11 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from transformer_jax.commands import model_choice, run_page
+from transformer_jax.commands import model_choice
 from transformer_jax.commands.arguments import add_run, add_weights, at_least, path, utf8
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import write_text
-from transformer_jax.pictures import plots
+from transformer_jax.pictures import plots, run_page
 from transformer_jax.pictures.pages import attention_page
 
 LONGEST_SIDE = 10_000  # rows or columns of a picture
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     attention.add_argument("--head", help="from 1, or mean (default: all heads side by side)")
     attention.add_argument("--output", type=path, metavar="FILE", required=True, help=PAGE_OR_PICTURE)
 
-    page = add("page", run_page.draw, "a run on one HTML page: scores, samples, curves")
+    page = add("page", draw_page, "a run on one HTML page: scores, samples, curves")
     add_run(page)
     add_weights(page)
     page.add_argument("--output", type=path, metavar="FILE.html", help="the file to write (default: RUN/page.html)")
@@ -88,3 +88,15 @@ def draw_attention(arguments: argparse.Namespace) -> str:
         picture = run_page.attention_picture(views[arguments.which or "cross"], arguments.layer, arguments.head)
         plots.save(picture, arguments.output)
     return arguments.output
+
+
+def draw_page(arguments: argparse.Namespace) -> str:
+    from transformer_jax.runs.folder import RunFolder
+
+    folder = RunFolder(arguments.workdir)
+    folder.load_config()  # raises an error if it is not a run
+    output = arguments.output or str(folder.path / "page.html")
+    plots.check_format(output, (".html",))
+    page = run_page.run_page(folder, arguments.weights)
+    write_text(Path(output), page, follow=arguments.output is not None)
+    return output

@@ -8,7 +8,6 @@ the same bytes.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import shutil
 from collections import Counter
@@ -29,13 +28,13 @@ from transformer_jax.data.prepared import (
     Prepared,
     groups_path,
     read_manifest,
-    sha256,
     texts_path,
     write_arrays,
 )
 from transformer_jax.data.tokenizer import SymbolKind, Tokenizer, load_tokenizer, train_sentencepiece, train_symbols
 from transformer_jax.errors import BadInput
 from transformer_jax.files import atomic, paths
+from transformer_jax.files.digests import file_sha256, sha256
 from transformer_jax.files.progress import counting, tell
 from transformer_jax.files.record import read_bytes
 from transformer_jax.version import __version__
@@ -271,7 +270,7 @@ def _write_records(path: Path, records: Iterable[Mapping[str, str]]) -> str:
     """Writes one JSON object a line; returns the digest of the file."""
     with open(path, "w", encoding="utf-8") as file:
         file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-    return sha256(path)
+    return file_sha256(path)
 
 
 def _refuse_other_data(config: ExperimentConfig, corpus: Corpus, directory: Path) -> None:
@@ -304,7 +303,7 @@ def recipe_of(config: ExperimentConfig, corpus_identity: dict[str, Any]) -> dict
             continue
         if option.is_path:
             if value is not None:
-                options[option.path] = hashlib.sha256(read_bytes(Path(value))).hexdigest()
+                options[option.path] = sha256(read_bytes(Path(value)))
         elif option.path in HELD_OUT or option.has_effect(config):
             options[option.path] = value
     if data.tokenizer_file is None and not data.trains_tokenizer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import itertools
 import json
 from collections.abc import Collection, Iterable, Sequence
@@ -16,6 +15,7 @@ from numpy.typing import DTypeLike
 
 from transformer_jax.data.tokenizer import Tokenizer, load_tokenizer
 from transformer_jax.errors import BadInput
+from transformer_jax.files.digests import file_sha256, json_sha256
 from transformer_jax.files.paths import inside
 from transformer_jax.files.record import read_record, typed
 
@@ -108,7 +108,11 @@ def write_arrays(stem: str, blocks: Iterable[Sequence[Sequence[int]]], vocab_siz
     facts = {}
     for name, dtype in dtypes.items():
         path = Path(f"{stem}.{name}")
-        facts[name] = {"dtype": dtype.name, "count": path.stat().st_size // dtype.itemsize, "sha256": sha256(path)}
+        facts[name] = {
+            "dtype": dtype.name,
+            "count": path.stat().st_size // dtype.itemsize,
+            "sha256": file_sha256(path),
+        }
     return facts
 
 
@@ -220,7 +224,7 @@ class Prepared:
             "tokenizers": {name: facts["fingerprint"] for name, facts in self.manifest["tokenizers"].items()},
             "splits": {split: self._facts(split)["arrays"] for split in self.splits},
         }
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return json_sha256(content)
 
     def summary(self) -> str:
         """A summary as text: what was prepared, what was left out and why."""
@@ -298,13 +302,7 @@ def _read_records(path: Path, digest: str, needed: Collection[str] = ()) -> list
     return records
 
 
-def sha256(path: str | Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _require(path: Path, digest: str) -> None:
     """Raises an error if a file is missing, or has another digest than this one."""
-    if not path.is_file() or sha256(path) != digest:
+    if not path.is_file() or file_sha256(path) != digest:
         raise _damaged(path)

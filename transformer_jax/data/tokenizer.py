@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import io
 import json
 import re
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from transformer_jax.errors import BadInput
 from transformer_jax.extras import require
+from transformer_jax.files.digests import sha256
 from transformer_jax.files.record import read_bytes, read_record
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Tokenizer(ABC):
     @property
     def fingerprint(self) -> str:
         """Equal for tokenizers that do the same."""
-        return hashlib.sha256(self.serialized()).hexdigest()
+        return sha256(self.serialized())
 
     def encode(self, text: str) -> list[int]:
         return self.encode_batch([text])[0]

@@ -13,7 +13,6 @@ the bucket, so that each process of a run needs its own part alone.
 import contextlib
 import fcntl
 import functools
-import hashlib
 import json
 import os
 import shutil
@@ -30,6 +29,7 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extras import require
 from transformer_jax.files import storage_errors
 from transformer_jax.files.atomic import UNFINISHED, Locked, write_json
+from transformer_jax.files.digests import sha256
 from transformer_jax.files.paths import BUCKETS, inside
 from transformer_jax.files.progress import tell
 
@@ -82,7 +82,7 @@ def fetched(url: str) -> str:
     require(url, "gcs")
     name = url.removeprefix(BUCKETS)
     there = _found(name)
-    key = hashlib.sha256(url.encode()).hexdigest()[:16]
+    key = sha256(url)[:16]
     folder = _root() / "texts" / f"{key}-{there.generation if there else 'missing'}"
     path = inside(folder, name.rpartition("/")[2], url)
     if there and not path.exists():

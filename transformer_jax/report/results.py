@@ -20,7 +20,8 @@ from transformer_jax.files.record import read_record, read_typed
 from transformer_jax.runs.folder import RunFolder, Versions
 from transformer_jax.runs.metrics import metrics_lines
 from transformer_jax.runs.records import Record, difference
-from transformer_jax.sweeps.definition import FORMAT, SOURCES, Definition, Looks, Sweep, Tuning, Variant, fields
+from transformer_jax.sweeps.definition import SOURCES, Looks, Sweep, Variant, fields
+from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import Attempt, Result, seed_folder
 from transformer_jax.sweeps.status import state_of
 
@@ -196,24 +197,17 @@ def parsing(file: Path, problems: list[str] | None = None) -> Iterator[None]:
 def load_sweep(folder: str | Path) -> SweepResult:
     """The sweep in a folder; `BadInput` if there is none."""
     path = Path(folder)
-    file = path / "sweep.json"
-    if not file.is_file():
-        raise BadInput(f"{path}: is not a sweep: there is no sweep.json, which transformer-jax sweep makes")
-    definition: Any = read_record(file)
-    if definition.get("format") != FORMAT:
-        raise BadInput(f"{file}: has another format than {FORMAT}, which this version reads")
-    definition, tuned, looks = read_typed(file, Definition), {}, []
+    sweep = SweepFolder(path)
+    definition, tuned, looks = sweep.stored(), {}, []
     problems: list[str] = []
     # A damaged one is an error: it says which runs are compared.
     with parsing(path / "tuned.json"):
-        for name, facts in _read(path / "tuned.json", dict[str, Tuning]).items():
+        for name, facts in sweep.tuned().items():
             losses = {factor: number(loss) for factor, loss in facts["losses"].items()}
             tuned[name] = Tuned(facts["factor"], facts["lowest"], losses, facts["cost"], facts["seeds"])
     with parsing(path / LOOKS, problems):
         looks = [look["compared"] for look in _read(path / LOOKS, Looks).get("looks", ())]
-    with parsing(file):
-        if not all(definition[key] for key in ("variants", "seeds", "tests")):
-            raise ValueError("must have variants, seeds and tests")
+    with parsing(sweep.definition_file):
         known = {
             "path": path,
             "vary": [source for source in SOURCES if source in definition["vary"]],

@@ -5,7 +5,6 @@ tokenizer files, and `weights.json`, which records where the weights come from.
 """
 
 import contextlib
-import hashlib
 import itertools
 import shutil
 import uuid
@@ -19,9 +18,10 @@ from flax import traverse_util
 
 from transformer_jax import config as configuration
 from transformer_jax.config import ExperimentConfig, MeshConfig
-from transformer_jax.data.prepared import Prepared, sha256
+from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import UNFINISHED, explained, write_atomically, write_record
+from transformer_jax.files.digests import file_sha256, sha256
 from transformer_jax.files.paths import inside
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_typed
@@ -186,7 +186,7 @@ def write_export(directory: Path, weights: Weights, replace: bool = False) -> No
     origin = {
         "steps": weights.steps,
         "tokenizers": {side: path.name for side, path in weights.tokenizers.items()},
-        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+        "sha256": {name: sha256(data) for name, data in files.items()},
     }
     with new_folder(directory, replace) as unfinished:
         for name, data in files.items():
@@ -224,7 +224,7 @@ def read_export(directory: Path) -> Weights:
     origin = read_typed(path, Origin)
     for name, digest in origin["sha256"].items():
         file = inside(directory, name, path)
-        if not file.is_file() or sha256(file) != digest:
+        if not file.is_file() or file_sha256(file) != digest:
             raise BadInput(f"{file}: is missing, damaged or changed by hand: {ORIGIN} has another digest")
     folder = RunFolder(directory)
     return Weights(

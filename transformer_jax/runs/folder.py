@@ -4,7 +4,6 @@ A folder with anything but a run is rejected before anything is written there.
 """
 
 import contextlib
-import hashlib
 import importlib.metadata
 import os
 import platform
@@ -32,6 +31,7 @@ from transformer_jax.files.atomic import (
     write_atomically,
     write_record,
 )
+from transformer_jax.files.digests import sha256
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_bytes, read_object, read_typed
 from transformer_jax.runs.code import CodeSnapshots, changes, code_of
@@ -181,7 +181,7 @@ class RunFolder:
 
     def warn_of_changed_config(self) -> None:
         """Warns if config.json is not what the training wrote."""
-        digest = hashlib.sha256(read_bytes(self.config)).hexdigest()
+        digest = sha256(read_bytes(self.config))
         if self.versions().get(CONFIG_DIGEST, digest) != digest:
             tell(f"warning: {self.config} was changed by hand, or is damaged; it is used as it is")
 
@@ -251,7 +251,7 @@ class RunFolder:
             versions |= {EARLIER: earlier} if earlier else {}
             versions |= {HAD_CHECKPOINT: True} if step is not None else {}
             versions |= {LAST_STEP: last_step, INIT_FROM: self.init_from if step is None else before.get(INIT_FROM)}
-            versions[CONFIG_DIGEST] = hashlib.sha256(text).hexdigest()
+            versions[CONFIG_DIGEST] = sha256(text)
             write_record(self._versions, versions)  # first: a folder with it is a run
             self.code.keep(addresses, code, step or 0, noted)
             with write_atomically(self.config) as file:

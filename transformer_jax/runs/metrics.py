@@ -4,7 +4,6 @@ Scores by different criteria cannot be compared. A run that is resumed with anot
 """
 
 import datetime
-import hashlib
 import io
 import itertools
 import json
@@ -18,6 +17,8 @@ from transformer_jax import schema
 from transformer_jax.config import DecodeConfig, TrainConfig
 from transformer_jax.extension import file_of, read_code
 from transformer_jax.files.atomic import explained, patiently, sync_directory
+from transformer_jax.files.digests import json_sha256
+from transformer_jax.metric_names import TRANSLATIONS
 from transformer_jax.runs.tracking import Tracking
 
 # Options of decoding on which scores of validation translations depend.
@@ -231,12 +232,12 @@ class Criterion(NamedTuple):
     def of(cls, train: TrainConfig, decode: DecodeConfig, references: str = "") -> "Criterion":
         """The criterion of a config; `references` is a digest of the validation texts."""
         metric, addresses = train.best_metric, {address.rpartition(":")[2]: address for address in decode.metrics}
-        if metric not in ("bleu", "exact_match", *addresses):
+        if metric not in (*TRANSLATIONS, *addresses):
             return cls(metric, train.best_value)
         address = addresses.get(metric)
         code = read_code(address).digest if address and Path(file_of(address)).is_file() else ""
         how = {"references": references, "code": code, **{name: getattr(decode, name) for name in MEASURED_WITH}}
-        digest = hashlib.sha256(json.dumps(how, sort_keys=True).encode()).hexdigest()[:16]
+        digest = json_sha256(how)[:16]
         return cls(metric, train.best_value, digest)
 
     @classmethod

@@ -4,7 +4,6 @@ Scores belong to a test set (its texts), to weights (their bits), to a search, a
 """
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, NotRequired, TypedDict
 from transformer_jax import schema
 from transformer_jax.config import DecodeConfig
 from transformer_jax.errors import BadInput
+from transformer_jax.files.digests import sha256
 
 
 class Measure(TypedDict):
@@ -63,8 +63,7 @@ SHORT = 8
 
 def texts_sha256(sources: Sequence[str], references: Sequence[str]) -> str:
     """The digest of a test set."""
-    content = json.dumps([list(sources), list(references)], ensure_ascii=False)
-    return hashlib.sha256(content.encode()).hexdigest()
+    return sha256(json.dumps([list(sources), list(references)], ensure_ascii=False))
 
 
 def refuse_too_many(test_set: str, sentences: int) -> None:
@@ -75,7 +74,7 @@ def refuse_too_many(test_set: str, sentences: int) -> None:
 
 def lines_sha256(lines: Sequence[str]) -> str:
     """The digest of translations."""
-    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+    return sha256("".join(f"{line}\n" for line in lines))
 
 
 def search(decode: DecodeConfig) -> dict[str, Any]:

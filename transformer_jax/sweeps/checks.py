@@ -12,6 +12,7 @@ from transformer_jax import extension, schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput, ConfigError, did_you_mean
 from transformer_jax.files.paths import LONGEST_NAME
+from transformer_jax.metric_names import COMPARED
 from transformer_jax.runs.records import NAMED_WEIGHTS
 from transformer_jax.schema import MAX_SEED
 from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, margins, repeated
@@ -26,8 +27,6 @@ SET_BY_SWEEP = {
 }
 # The figures of a variant in the literature that a report shows or compares.
 PUBLISHED = ("perplexity", "bleu", "parameters", "exact_match")
-# The metrics of every evaluation; those in decode.metrics are added to them.
-METRICS = ("bleu", "perplexity", "exact_match", "chrf", "paper_bleu")
 
 
 def validate(sweep: Sweep, file: str, overrides: Sequence[tuple[str, str]] = ()) -> None:
@@ -125,7 +124,7 @@ def _sweep_problems(sweep: Sweep) -> list[str]:
 def _metric_problems(sweep: Sweep, experiments: Sequence[ExperimentConfig]) -> list[str]:
     """Errors in the primary metric and the margins."""
     custom = [{address.rpartition(":")[2] for address in config.decode.metrics} for config in experiments]
-    known = [*METRICS, *sorted(set.intersection(*custom) if custom else ())]
+    known = [*COMPARED, *sorted(set.intersection(*custom) if custom else ())]
     named = {f"margin[{name!r}]": name for name in margins(sweep)} | {"primary": sweep.primary}
     problems = [
         f"{place} = {name!r}: must be a metric of all variants: {', '.join(known)} (decode.metrics adds others)"

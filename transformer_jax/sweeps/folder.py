@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import itertools
 import json
 import os
@@ -26,6 +25,7 @@ from transformer_jax.data.prepare import recipe_of
 from transformer_jax.errors import BadInput, ConfigError, Failed
 from transformer_jax.files import paths, remote
 from transformer_jax.files.atomic import Locked, explained, locked, made, write_json
+from transformer_jax.files.digests import json_sha256
 from transformer_jax.files.record import read_record, read_typed, typed
 from transformer_jax.runs.folder import refuse_patterns
 from transformer_jax.sweeps import spec
@@ -42,8 +42,8 @@ class SweepFolder:
         self.path = Path(paths.expanded(path))
         self.definition_file = self.path / "sweep.json"
 
-    def load(self) -> ResolvedSweep:
-        """The sweep in this folder."""
+    def stored(self) -> dict[str, Any]:
+        """The content of sweep.json, as `Definition`; BadInput if there is none, or another one."""
         record = read_record(self.definition_file) if self.definition_file.is_file() else {}
         if record.get("format") != FORMAT:
             raise BadInput(
@@ -52,7 +52,11 @@ class SweepFolder:
             )
         if not all(typed(record, Definition, self.definition_file)[key] for key in ("variants", "seeds", "tests")):
             raise BadInput(f"{self.definition_file}: is damaged: it must have variants, seeds and tests")
-        return spec.from_json(record)
+        return record
+
+    def load(self) -> ResolvedSweep:
+        """The sweep in this folder."""
+        return spec.from_json(self.stored())
 
     def save(self, definition: ResolvedSweep) -> None:
         with explained(self.path):
@@ -207,7 +211,7 @@ def data_key(experiment: ExperimentConfig) -> str:
         if option.affects == "corpus" and option.has_effect(experiment)
     }
     recipe = recipe_of(experiment, corpus)
-    return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
+    return json_sha256(recipe)[:12]
 
 
 def differences(stored: ResolvedSweep, wanted: ResolvedSweep) -> list[str]:

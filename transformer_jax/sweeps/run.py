@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
@@ -19,6 +17,7 @@ from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, training_addresses
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import explained, locked, write_json
+from transformer_jax.files.digests import json_sha256
 from transformer_jax.files.paths import inside
 from transformer_jax.files.record import read_typed
 from transformer_jax.runs.folder import RunFolder
@@ -167,7 +166,7 @@ def digest(experiment: ExperimentConfig) -> str:
         if option.affects not in ("environment", "computation")
         and (value := schema.value_at(experiment, option.path)) != option.default
     }
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+    return json_sha256(values)[:16]
 
 
 def read_json(path: Path, kind: Any) -> dict[str, Any] | None:

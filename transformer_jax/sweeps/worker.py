@@ -33,6 +33,7 @@ from transformer_jax.extension import UserCodeError, read_code
 from transformer_jax.files.atomic import explained, write_json, write_record
 from transformer_jax.files.output import use_in_this_command
 from transformer_jax.files.progress import tell
+from transformer_jax.metric_names import TEXTS, TRANSLATIONS, VALIDATION
 from transformer_jax.model.size import training_flops
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.processes.hardware import keep_freed_memory
@@ -53,8 +54,6 @@ from transformer_jax.update.optimizer import peak_rate
 SECONDS_TO_ARRIVE = 1.0
 # Lines of a traceback that are kept as the reason of a failure.
 KEPT_LINES = 8
-# The measures of a test set in a result.json, besides perplexity, exact match and custom metrics.
-MEASURES = ("bleu", "chrf", "paper_bleu")
 # The values of a line of metrics that are totalled.
 OF_TRAINING = ("seconds", "source_tokens_per_second", "target_tokens_per_second", "target_tokens")
 
@@ -282,7 +281,7 @@ def measured_on(
     return {
         "file": f"translations/{name}.json",
         **{key: wanted[key] for key in IDENTITY},
-        **{name: scores["score"] for name, scores in record["measures"].items() if name in MEASURES},
+        **{name: scores["score"] for name, scores in record["measures"].items() if name in TEXTS},
         "perplexity_per_token": record["perplexity"]["per_token"],
         "exact_match": {key: record["exact_match"][key] for key in ("right", "total")},
         "custom_metrics": {name: record["measures"][name]["score"] for name in wanted["metrics"]},
@@ -319,7 +318,6 @@ def training(run: SweepRun, config: ExperimentConfig, at_step: int | None = None
         raise Failed(f"{run.folder.metrics}: has no line of training metrics; train.log_every may be too large")
     pairs = training_batches(config.data, Prepared.open(run.folder.data(config)).pairs("train")).statistics()
     lengths = (round(tokens / pairs.pairs) for tokens in (pairs.source_tokens, pairs.target_tokens))
-    names = ("valid_loss", "valid_perplexity", "valid_accuracy", "bleu", "exact_match")
     return {
         "steps": step,
         "target_tokens": target_tokens,
@@ -328,7 +326,7 @@ def training(run: SweepRun, config: ExperimentConfig, at_step: int | None = None
         # The median, because lines during which other programs are compiled are slower.
         "tokens_per_second": statistics.median(speeds),
         "training_flops": training_flops(config.model, *lengths).of(source_tokens, target_tokens),
-        "valid": {name.removeprefix("valid_"): last[name] for name in names if name in last},
+        "valid": {name.removeprefix("valid_"): last[name] for name in (*VALIDATION, *TRANSLATIONS) if name in last},
     }
 
 

@@ -26,6 +26,7 @@ from transformer_jax.data.prefetch import Prefetcher
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError
 from transformer_jax.files.progress import tell
+from transformer_jax.metric_names import TRANSLATIONS, VALIDATION
 from transformer_jax.model.build import position_limit
 from transformer_jax.processes import watchdog
 from transformer_jax.processes.compilation import CompileWatch
@@ -633,9 +634,9 @@ def improvement_at_the_end(losses: Mapping[int, float | None], warmup_steps: int
 
 def refuse_unmeasured(train: TrainConfig, decode: DecodeConfig) -> None:
     """Raises BadInput for a `train.best_metric` that no validation measures."""
-    known = ["valid_loss", "valid_perplexity", "valid_accuracy"]
+    known = [*VALIDATION]
     if decode.bleu_sentences:
-        known += ["bleu", "exact_match", *(address.rpartition(":")[2] for address in decode.metrics)]
+        known += [*TRANSLATIONS, *(address.rpartition(":")[2] for address in decode.metrics)]
     if train.best_metric not in known:
         raise BadInput(
             f"train.best_metric = {train.best_metric!r} is not among the validation metrics: {', '.join(known)}; bleu, "

@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 from transformer_jax.config import DataConfig
 from transformer_jax.data.corpora.corpus import Chunk, Corpus, Entry
-from transformer_jax.data.prepared import CLUSTER, sha256
+from transformer_jax.data.prepared import CLUSTER
 from transformer_jax.errors import BadInput, visible
+from transformer_jax.files.digests import file_sha256
 from transformer_jax.files.lines import read_aligned, read_blocks, require_file
 from transformer_jax.files.remote import name_of
 
@@ -51,7 +52,7 @@ class TextCorpus(Corpus):
     def _read_checksums(self) -> None:
         for path in sorted(self.files):
             require_file(path)
-        self._checksums = {path: {"sha256": sha256(path), "bytes": os.path.getsize(path)} for path in self.files}
+        self._checksums = {path: {"sha256": file_sha256(path), "bytes": os.path.getsize(path)} for path in self.files}
 
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:
         for source, target in self._files[split]:

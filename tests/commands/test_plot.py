@@ -1,12 +1,8 @@
 """The page of a run, and the attention of a run."""
 
-import types
-
-import numpy as np
 import pytest
 
 from transformer_jax import cli
-from transformer_jax.commands.run_page import run_numbers
 from transformer_jax.data.prepared import Prepared
 
 
@@ -29,10 +25,3 @@ def test_plot_attention_refuses_what_it_cannot_show_and_warns_of_a_truncated_tex
         assert cli.main([*plot, "--text=a", bad]) == 2
     assert cli.main([*plot, f"--text={'the dog ' * 20}"]) == 0
     assert "warning: --text: " in capsys.readouterr().err
-
-
-def test_a_diverged_runs_numbers_are_told():
-    """Its perplexity is null: no number at all."""
-    lines = [{"step": 1, "valid_perplexity": 7.0}, {"step": 2, "loss": None, "valid_perplexity": None}]
-    told = run_numbers(types.SimpleNamespace(params={"a": np.zeros(3)}), lines)
-    assert told == {"validation perplexity": "7.000", "updates": "2", "parameters": "3"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_jax.data.tokenizer import BOS
 from transformer_jax.errors import BadInput
-from transformer_jax.files.atomic import write_text
 from transformer_jax.files.record import read_typed
 from transformer_jax.pictures import pages, plots
 from transformer_jax.pictures.pages import Picture, Sample, View
@@ -19,6 +17,7 @@ from transformer_jax.runs import records
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from transformer_jax.runs.folder import RunFolder
     from transformer_jax.translation.load import Run
     from transformer_jax.translation.translate import Translation
 
@@ -40,17 +39,13 @@ NUMBERS = {
 }
 
 
-def draw(arguments: argparse.Namespace) -> str:
+def run_page(folder: RunFolder, weights: str) -> str:
+    """The page of the run in a folder, with these weights."""
     from transformer_jax.data.prepared import Prepared
-    from transformer_jax.runs.folder import RunFolder
     from transformer_jax.runs.metrics import is_validation, metrics_lines
     from transformer_jax.translation.load import load_run
 
-    folder = RunFolder(arguments.workdir)
-    folder.load_config()  # raises an error if it is not a run
-    output = arguments.output or str(folder.path / "page.html")
-    plots.check_format(output, (".html",))
-    run = load_run(folder.path, arguments.weights)
+    run = load_run(folder.path, weights)
     lines = thinned(line for line in metrics_lines(folder.metrics) if not is_validation(line))
     lines += thinned(line for line in metrics_lines(folder.metrics) if is_validation(line))
     lines.sort(key=lambda line: line["step"])
@@ -60,17 +55,15 @@ def draw(arguments: argparse.Namespace) -> str:
     translations = run.translations(sources[:SAMPLES], references=references[:SAMPLES], whole=True)
     about = [run.config.model.in_words, *folder.notes()]
     about += [f"the translations are of the first sentences of {split}"] if split else []
-    page = pages.run_page(
+    return pages.run_page(
         title=folder.path.name,
         about="; ".join(about),
-        numbers=scores(folder.path, split or "", arguments.weights, run) | run_numbers(run, lines),
+        numbers=scores(folder.path, split or "", weights, run) | run_numbers(run, lines),
         # The attention can be tall: it comes last.
         pictures=[*curves(lines), *sample_attention(run, translations)],
         samples=[Sample(t.source.text, t.text, text) for t, text in zip(translations, references, strict=False)],
         commands=NEXT_COMMANDS.format(run=shlex.quote(str(folder.path))),
     )
-    write_text(Path(output), page, follow=arguments.output is not None)
-    return output
 
 
 def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]:

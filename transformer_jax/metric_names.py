@@ -1,0 +1,16 @@
+"""The names of metrics: in metrics.jsonl, in records of test sets, and in sweeps."""
+
+# A line of a training.
+TRAINING = (
+    "step", "epoch", "loss", "perplexity", "accuracy", "learning_rate", "gradient_norm", "target_tokens", "skipped",
+    "seconds", "source_tokens_per_second", "target_tokens_per_second", "data_wait", "mfu", "memory_peak",
+)  # fmt: skip
+# A line of a validation, and what its translations add, besides custom metrics.
+VALIDATION = ("valid_loss", "valid_perplexity", "valid_accuracy")
+TRANSLATIONS = ("bleu", "exact_match")
+# The measures of translations whose score is a single number, besides custom metrics.
+TEXTS = ("bleu", "chrf", "paper_bleu")
+# The metrics of every evaluation, by which variants may be compared.
+COMPARED = ("bleu", "perplexity", "exact_match", "chrf", "paper_bleu")
+# Which a custom metric may not have. One called exact_match takes the library's place.
+TAKEN = (*TEXTS, *VALIDATION, *TRAINING)
