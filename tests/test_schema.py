@@ -115,13 +115,13 @@ def test_one_wrong_value(values, message):
 
 @dataclasses.dataclass(frozen=True)
 class Bakery(Section, affects="output", condition=Condition(lambda bakery: bakery.ovens > 0, "ovens")):
-    ovens: int = option(0, "how many", affects="result", together="number")
+    ovens: int = option(0, "how many", affects="result")
     bread: int = option(1, "loaves")
 
 
 def test_what_an_option_affects_and_when_is_declared_with_it_or_with_its_section():
     ovens, bread = schema.options(Bakery)
-    assert (ovens.affects, ovens.together, bread.affects, bread.together) == ("result", "number", "output", None)
+    assert (ovens.affects, bread.affects) == ("result", "output")
     assert not bread.has_effect(Bakery()) and bread.has_effect(Bakery(ovens=1))
     assert {(option.affects, option.condition) for option in schema.options(Kitchen)} == {("result", None)}
 

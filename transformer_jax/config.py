@@ -284,7 +284,7 @@ class OptimizerConfig(Section):
     )
     beta1: float = option(0.9, "b1 of Adam and its variants", **PROBABILITY, condition=ADAM)
     beta2: float = option(0.98, "b2 of Adam and its variants", **PROBABILITY, condition=ADAM)
-    epsilon: float = option(1e-9, "eps of Adam and its variants", above=0, condition=ADAM, together="number")
+    epsilon: float = option(1e-9, "eps of Adam and its variants", above=0, condition=ADAM)
     kwargs: Settings = option({}, 'keyword arguments for optax: {"momentum": 0.9, "nesterov": true}')
     groups: Groups = option(
         (),
@@ -295,26 +295,25 @@ class OptimizerConfig(Section):
     schedule: Literal["inverse_sqrt", "cosine", "linear", "constant", "wsd"] | Address = option(
         "inverse_sqrt",
         "learning rate after a linear warmup (inverse_sqrt: equation 3; wsd: constant, then linear)",
-        together="rate",
     )
     learning_rate: float | None = option(
-        None, "peak learning rate; none = equation 3's, (d_model * warmup)^-0.5", above=0, together="rate"
+        None, "peak learning rate; none = equation 3's, (d_model * warmup)^-0.5", above=0
     )
     warmup_steps: int = option(
-        4000, "updates over which the rate rises to its peak", at_least=0, condition=WITHOUT_SHARE, together="rate"
+        4000, "updates over which the rate rises to its peak", at_least=0, condition=WITHOUT_SHARE
     )
     warmup_share: float | None = option(
-        None, "share of the run over which it rises; none = optimizer.warmup_steps", above=0, at_most=1, together="rate"
+        None, "share of the run over which it rises; none = optimizer.warmup_steps", above=0, at_most=1
     )
     final_fraction: float = option(
-        0.0, "final rate as a fraction of the peak", at_least=0, at_most=1, condition=ANNEALING, together="rate"
+        0.0, "final rate as a fraction of the peak", at_least=0, at_most=1, condition=ANNEALING
     )
     decay_fraction: float = option(
-        0.1, "share of the updates after the warmup that decay", above=0, at_most=1, condition=WSD, together="rate"
+        0.1, "share of the updates after the warmup that decay", above=0, at_most=1, condition=WSD
     )
 
-    clip_norm: float | None = option(None, "clip gradients to this global norm", above=0, together="number or none")
-    weight_decay: float = option(0.0, "decoupled weight decay of matrices", at_least=0, together="number or none")
+    clip_norm: float | None = option(None, "clip gradients to this global norm", above=0)
+    weight_decay: float = option(0.0, "decoupled weight decay of matrices", at_least=0)
 
     @property
     def names(self) -> list[str]:
@@ -410,7 +409,7 @@ class TrainConfig(Section, affects="stopping"):
     smoothing_over: Literal["all", "others"] = option(
         "all", "tokens that share it: all tokens, or all but the correct one", affects="result", condition=SMOOTHING
     )
-    z_loss: float = option(0.0, "weight of (log Z)^2 (PaLM: 1e-4)", at_least=0, affects="result", together="number")
+    z_loss: float = option(0.0, "weight of (log Z)^2 (PaLM: 1e-4)", at_least=0, affects="result")
     max_bad_steps: int = option(10, "consecutive steps with a non-finite gradient before the run stops", at_least=1)
 
     log_every: int = option(100, "steps between lines in metrics.jsonl", at_least=1, affects="output")
@@ -518,7 +517,7 @@ class DecodeConfig(Section, affects="translation", largest=LARGEST_SIZE):
 class ExperimentConfig(Section):
     """A whole run."""
 
-    seed: int = option(0, "random seed of the initial parameters and of dropout", **SEED, together="number")
+    seed: int = option(0, "random seed of the initial parameters and of dropout", **SEED)
     model: ModelConfig = group(ModelConfig)
     data: DataConfig = group(DataConfig)
     optimizer: OptimizerConfig = group(OptimizerConfig)

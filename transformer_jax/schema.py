@@ -41,8 +41,6 @@ Effect = Literal[
     "computation",  # how the same update is computed, up to rounding (and the dropout masks of train.accumulate)
     "environment",  # where files are and how long a process may take: may differ between machines
 ]
-# How runs that train in one program may differ in an option: a number each (or none for all), a learning rate each.
-Together = Literal["number", "number or none", "rate"]
 
 # Kinds of options, beside bool, int, float and str. `Literal`, `tuple[kind, ...]` and unions combine kinds.
 Address = Annotated[str, ADDRESS_FORM]  # custom code
@@ -154,7 +152,6 @@ class Option:
     meaning: str
     affects: Effect
     condition: Condition | None
-    together: Together | None
     limits: Mapping[str, float]
     largest: int = LARGEST_INT  # if it is a whole number without a limit
 
@@ -241,14 +238,13 @@ def option(
     *,
     affects: Effect | None = None,
     condition: Condition | None = None,
-    together: Together | None = None,
     **limits: float,
 ) -> Any:
     """Declares one field of a `Section`: its default, its meaning, what it affects and when, its range (`COMPARISONS`).
 
     `affects` and `condition` default to the section's.
     """
-    metadata = {"option": Option("", None, default, meaning, cast(Effect, affects), condition, together, limits)}
+    metadata = {"option": Option("", None, default, meaning, cast(Effect, affects), condition, limits)}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=metadata, hash=False)
     return dataclasses.field(default=default, metadata=metadata)
@@ -256,7 +252,7 @@ def option(
 
 # Limits that options of several sections share.
 SEED: dict[str, Any] = {"at_least": 0, "at_most": MAX_SEED}
-PROBABILITY: dict[str, Any] = {"at_least": 0, "below": 1, "together": "number"}
+PROBABILITY: dict[str, Any] = {"at_least": 0, "below": 1}
 
 
 def group(section: type) -> Any:

@@ -31,7 +31,7 @@ from transformer_jax.sweeps.local import slots
 from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.spec import LENGTH, ResolvedSweep, parameters, training_flops
 from transformer_jax.sweeps.status import aligned, status_of
-from transformer_jax.training.steps import CompiledSteps, planned_steps
+from transformer_jax.training.steps import MAY_DIFFER, CompiledSteps, planned_steps
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import has_known_peak, make_schedule, peak_rate
 
@@ -135,11 +135,11 @@ def _peak(config: ExperimentConfig) -> str:
 
 def program_of(config: ExperimentConfig, data: Path) -> Hashable:
     """Identifies the program of an update, except for the numbers in it, on which its time does not depend."""
-    values = [
-        schema.value_at(config, option.path) if option.together is None else bool(schema.value_at(config, option.path))
-        for option in schema.options(ExperimentConfig)
-        if option.affects in ("data", "result", "computation") and not option.path.startswith("decode.")
-    ]
+    options = [option for option in schema.options(ExperimentConfig) if not option.path.startswith("decode.")]
+    values = {
+        o.path: schema.value_at(config, o.path) for o in options if o.affects in ("data", "result", "computation")
+    }
+    values |= {path: bool(values[path]) for path in MAY_DIFFER}
     return str(data), repr(values)
 
 

@@ -46,6 +46,15 @@ from transformer_jax.update.step import (
 )
 
 OPTIONS = {option.path: option for option in schema.options(ExperimentConfig)}
+# The options in which runs that train together may differ: a number each, or none for all; a learning rate each.
+REGULARIZATION = ("model.dropout", "model.attention_dropout", "model.activation_dropout", "train.label_smoothing")
+NUMBERS = ("seed", *REGULARIZATION, "train.z_loss", "optimizer.beta1", "optimizer.beta2", "optimizer.epsilon")
+NUMBERS_OR_NONE = ("optimizer.clip_norm", "optimizer.weight_decay")
+RATES = tuple(
+    f"optimizer.{name}"
+    for name in ("schedule", "learning_rate", "warmup_steps", "warmup_share", "final_fraction", "decay_fraction")
+)
+MAY_DIFFER = (*NUMBERS, *NUMBERS_OR_NONE, *RATES)
 # Options by which a run may end before others that train with it.
 EARLY_ENDS = ("train.tokens", "train.patience", "train.until_flat")
 # Threads that compile: one for two cores, because XLA uses threads, too, and the first program is waited for.
@@ -87,9 +96,9 @@ def incompatible(configs: Sequence[ExperimentConfig]) -> list[str]:
         listed, option = ", ".join(dict.fromkeys(map(str, values))), OPTIONS[path]
         if option.is_path and option.affects == "environment":
             continue  # where the data is: what was prepared is compared instead
-        if option.together is None:
+        if path not in MAY_DIFFER:
             problems.append(f"{path} = {listed}: must be the same for all")
-        elif option.together == "number or none" and not all(values) and any(values):
+        elif path in NUMBERS_OR_NONE and not all(values) and any(values):
             problems.append(f"{path} = {listed}: must be set for all or for none")
     for path in EARLY_ENDS:
         if (limit := schema.value_at(configs[0], path)) is not None:
@@ -106,9 +115,9 @@ def common_to_all(config: ExperimentConfig) -> Hashable:
     compared = (option for option in OPTIONS.values() if not (option.is_path and option.affects == "environment"))
     values = ((option, schema.value_at(config, option.path)) for option in compared)
     return tuple(
-        repr(value) if option.together is None else bool(value)
+        bool(value) if option.path in NUMBERS_OR_NONE else repr(value)
         for option, value in values
-        if option.together in (None, "number or none")
+        if option.path not in (*NUMBERS, *RATES)
     )
 
 
@@ -306,6 +315,6 @@ def _numbers(configs: Sequence[ExperimentConfig]) -> dict[str, np.ndarray]:
     """The numbers in which the runs differ, and the seeds in any case. The learning rate is in the schedules."""
     numbers = {"seed": np.asarray([config.seed for config in configs], np.uint32)}
     for path, values in differing(configs).items():
-        if path != "seed" and OPTIONS[path].together in ("number", "number or none"):
+        if path != "seed" and path in (*NUMBERS, *NUMBERS_OR_NONE):
             numbers[path] = np.asarray(values, np.float32)
     return numbers
