@@ -89,6 +89,14 @@ def at_least(lowest: int) -> Callable[[str], int]:
     return read
 
 
+def refuse_alone(arguments: argparse.Namespace, needed: str, *flags: str) -> None:
+    """Raises BadInput for a flag that has no effect because another one is not given."""
+    for flag in flags:
+        if getattr(arguments, flag) and not getattr(arguments, needed):
+            named, other = (name.replace("_", "-") for name in (flag, needed))
+            raise BadInput(f"--{named}: has no effect without --{other}")
+
+
 def add_run(parser: argparse.ArgumentParser, help: str = "the run's folder", required: bool = True) -> None:
     parser.add_argument("--workdir", type=path, required=required, metavar="RUN", help=help)
 

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from transformer_jax import shipped
-from transformer_jax.commands.arguments import add_accept_changed_code, at_least, path, python_file
+from transformer_jax.commands.arguments import add_accept_changed_code, at_least, path, python_file, refuse_alone
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput
 
 if TYPE_CHECKING:
@@ -96,10 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
     from transformer_jax.sweeps.launch import LaunchOptions, launch, ready
     from transformer_jax.sweeps.local import confined, slots
 
-    if arguments.json and not arguments.status:
-        raise BadInput("--json: has no effect without --status")
-    if arguments.quick and not arguments.dry_run:
-        raise BadInput("--quick: has no effect without --dry-run")
+    refuse_alone(arguments, "status", "json")
+    refuse_alone(arguments, "dry_run", "quick")
+    refuse_alone(arguments, "slurm", "partition", "time_limit", "slurm_option", "detach")
     folder = SweepFolder(arguments.workdir)
     names = {field.name for field in dataclasses.fields(LaunchOptions)} - {"slurm"}
     with folder.in_original_directory() if arguments.file is None else contextlib.nullcontext(folder) as sweep:
@@ -157,9 +156,6 @@ def _slurm(arguments: argparse.Namespace) -> "Slurm | None":
     from transformer_jax.sweeps.slurm import Slurm
 
     if not arguments.slurm:
-        for flag in ("partition", "time_limit", "slurm_option", "detach"):
-            if getattr(arguments, flag):
-                raise BadInput(f"--{flag.replace('_', '-')}: has no effect without --slurm")
         return None
     parameters = dict(option.partition("=")[::2] for option in arguments.slurm_option or ())
     if arguments.partition:

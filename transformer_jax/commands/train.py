@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.commands import configuration
-from transformer_jax.commands.arguments import WEIGHTS, add_accept_changed_code, add_run, at_least, path
+from transformer_jax.commands.arguments import WEIGHTS, add_accept_changed_code, add_run, at_least, path, refuse_alone
 from transformer_jax.config import ExperimentConfig, ModelConfig
-from transformer_jax.errors import EXIT_UNFINISHED, BadInput
+from transformer_jax.errors import EXIT_UNFINISHED
 from transformer_jax.files import paths
 from transformer_jax.files.progress import logged, tell
 from transformer_jax.files.remote import name_of
@@ -51,8 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.init_weights is not None and arguments.init_from is None:
-        raise BadInput("--init-weights needs --init-from")
+    refuse_alone(arguments, "init_from", "init_weights")
     experiment = configuration.load(arguments.config, arguments.overrides)
     params = None
 

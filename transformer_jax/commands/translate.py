@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands import model_choice, text_input
-from transformer_jax.commands.arguments import path
+from transformer_jax.commands.arguments import path, refuse_alone
 from transformer_jax.errors import BadInput
 from transformer_jax.files.output import check_results
 from transformer_jax.files.progress import tell
@@ -43,8 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    if arguments.attention and not arguments.json:
-        raise BadInput("--attention: has no effect without --json")
+    refuse_alone(arguments, "json", "attention")
     model, decode = model_choice.load(arguments)
     seen = training_words(arguments.workdir)
     if not arguments.files and sys.stdin.isatty():
