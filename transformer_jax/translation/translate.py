@@ -235,8 +235,9 @@ def compiled_search(model: ModelConfig, mesh: Mesh, changes: Mapping[str, Change
 
 
 def tail_of(rows: int, mesh: Mesh) -> int | None:
-    """A quarter of each device's sentences, where that is worth compiling; on Multi30k no other share saved more.
+    """A quarter of each device's sentences, where that is worth compiling.
 
+    It saves a fifth of decoding's CPU time (benchmarks/tail.py); on Multi30k no other share saved more.
     On CPUs only: an accelerator takes about as long for a quarter of the rows, and turns would then cost time.
     """
     quarter = rows // mesh.size // 4
