@@ -20,7 +20,7 @@ from transformer_jax import (
     scaled_dot_product_attention,
 )
 from transformer_jax.model.attention import masked_softmax, segment_mask
-from transformer_jax.model.layers import products_for_tpus
+from transformer_jax.model.tpu import products_for_tpus
 
 B, T, S, H, K, V = 2, 3, 4, 4, 6, 5
 

@@ -20,10 +20,10 @@ from transformer_jax.model.layers import (
     LayerNorm,
     Linear,
     Residual,
-    products_for_tpus,
     rows_divided_over,
     xavier,
 )
+from transformer_jax.model.tpu import products_for_tpus
 
 X_BTD, CHANGE_BTD = (jnp.asarray(np.random.default_rng(seed).normal(size=(2, 4, 8)), jnp.float32) for seed in range(2))
 
