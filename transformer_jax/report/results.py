@@ -20,7 +20,7 @@ from transformer_jax.files.record import read_record, read_typed
 from transformer_jax.runs.folder import RunFolder, Versions
 from transformer_jax.runs.metrics import metrics_lines
 from transformer_jax.runs.records import Record, difference
-from transformer_jax.sweeps.definition import SOURCES, Looks, Sweep, Variant, fields
+from transformer_jax.sweeps.definition import SOURCES, Looks, Sweep, Tuning, Variant, fields
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import Attempt, Result, seed_folder
 from transformer_jax.sweeps.status import state_of
@@ -124,17 +124,6 @@ class VariantResult(Variant):
         return float(np.mean(values)) if values else None
 
 
-@dataclasses.dataclass(frozen=True)
-class Tuned:
-    """How the learning rate of a variant was chosen."""
-
-    factor: float
-    lowest: float  # the factor of the lowest loss
-    losses: Mapping[str, float | None]  # means over the seeds; None: a run diverged
-    cost: Mapping[str, float]
-    seeds: Sequence[int]  # of the runs on which it was chosen
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepResult(Sweep):
     """Everything that a report is made from: the sweep as defined, and its runs."""
@@ -150,7 +139,7 @@ class SweepResult(Sweep):
     base: Mapping[str, Any]  # its config, nested
     options: Mapping[str, Any]  # the same: option path -> value
     variants: Sequence[VariantResult]
-    tuned: Mapping[str, Tuned]
+    tuned: Mapping[str, Tuning]  # a loss that is None: a run diverged
     looks: Sequence[Sequence[int]]  # the seeds that all compared variants had at each report with other ones
     problems: Sequence[str]  # one line for each damaged file
 
@@ -198,13 +187,15 @@ def load_sweep(folder: str | Path) -> SweepResult:
     """The sweep in a folder; `BadInput` if there is none."""
     path = Path(folder)
     sweep = SweepFolder(path)
-    definition, tuned, looks = sweep.stored(), {}, []
+    definition, looks = sweep.stored(), []
     problems: list[str] = []
+    tuned: dict[str, Any] = {}
     # A damaged one is an error: it says which runs are compared.
     with parsing(path / "tuned.json"):
         for name, facts in sweep.tuned().items():
             losses = {factor: number(loss) for factor, loss in facts["losses"].items()}
-            tuned[name] = Tuned(facts["factor"], facts["lowest"], losses, facts["cost"], facts["seeds"])
+            tuned[name] = {key: value for key, value in facts.items() if key in Tuning.__annotations__}
+            tuned[name]["losses"] = losses
     with parsing(path / LOOKS, problems):
         looks = [look["compared"] for look in _read(path / LOOKS, Looks).get("looks", ())]
     with parsing(sweep.definition_file):
@@ -240,7 +231,11 @@ def _asked_for(path: Path, definition: Mapping[str, Any]) -> list[Mapping[str, A
 
 
 def _variant(
-    path: Path, facts: Mapping[str, Any], definition: Mapping[str, Any], tuned: Mapping[str, Tuned], problems: list[str]
+    path: Path,
+    facts: Mapping[str, Any],
+    definition: Mapping[str, Any],
+    tuned: Mapping[str, Tuning],
+    problems: list[str],
 ) -> VariantResult:
     name, folder, tests = facts["name"], inside(path / "runs", facts["slug"], path), definition["tests"]
     baseline = facts["baseline"] or definition["baseline"]
@@ -248,7 +243,7 @@ def _variant(
     # A control has the changes and the learning rate of the variant that it repeats.
     twin = facts["same_as"] or name
     known["changes"] = {each["name"]: each["changes"] for each in definition["variants"]}[twin]
-    factor = tuned[twin].factor if twin in tuned else 1.0
+    factor = tuned[twin]["factor"] if twin in tuned else 1.0
     runs = [_run(folder / seed_folder(seed, factor), name, seed, tests, problems) for seed in definition["seeds"]]
     return VariantResult(**{**fields(Variant, facts), **known}, runs=runs)
 

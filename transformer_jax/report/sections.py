@@ -1,6 +1,5 @@
 """The sections of a report after its main tables: published scores, exact match by group, learning rates, analyses."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,9 +8,10 @@ import numpy as np
 from transformer_jax.report.figures import Curve, Curves
 from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.metrics import EXACT_MATCH
-from transformer_jax.report.results import Measured, SweepResult, Tuned, number, parsing
+from transformer_jax.report.results import Measured, SweepResult, number, parsing
 from transformer_jax.report.table import UNVERIFIED, Cell, Column, Row, Table, score_cell
 from transformer_jax.runs.metrics import count_text, duration
+from transformer_jax.sweeps.definition import Tuning
 
 # More lengths are joined into ranges, at most this many on each side of the longest training target.
 MOST_RANGES = 12
@@ -133,10 +133,10 @@ def _counts(run: Measured, ranges: Mapping[str, np.ndarray]) -> Counts:
 def learning_rates(sweep: SweepResult) -> Section:
     """The losses of every rate that was tried, and what that took."""
     spent = {
-        name: sum(variant.cost.get(name, 0) for variant in sweep.tuned.values())
+        name: sum(variant["cost"].get(name, 0) for variant in sweep.tuned.values())
         for name in ("runs", "updates", "train_seconds", "training_flops")
     }
-    variants = {name: dataclasses.asdict(variant) for name, variant in sweep.tuned.items()}
+    variants = dict(sweep.tuned)
     facts: dict[str, Any] = {"factors": sweep.tune, "variants": variants, "cost": spent}
     if not sweep.tuned:
         return Section(facts=facts)
@@ -154,7 +154,7 @@ def learning_rates(sweep: SweepResult) -> Section:
 
 def _rates_table(sweep: SweepResult) -> Table:
     names = [variant.name for variant in sweep.variants if variant.name in sweep.tuned]
-    factors = [sweep.tuned[name].factor for name in names]
+    factors = [sweep.tuned[name]["factor"] for name in names]
     columns = [Column("rate x", [Cell(f"{factor:g}", factor) for factor in factors])]
     for factor in sweep.tune:
         cells = [_loss(sweep.tuned[name], f"{factor:g}") for name in names]
@@ -162,11 +162,11 @@ def _rates_table(sweep: SweepResult) -> Table:
     return Table([Row(name) for name in names], columns)
 
 
-def _loss(tuned: Tuned, factor: str) -> Cell:
-    loss = tuned.losses.get(factor)
+def _loss(tuned: Tuning, factor: str) -> Cell:
+    loss = tuned["losses"].get(factor)
     if loss is None:
-        return Cell("no loss" if factor in tuned.losses else "")  # it diverged, or was not tried
-    return Cell(f"{loss:.4f}", loss, "chosen" * (factor == f"{tuned.factor:g}"))
+        return Cell("no loss" if factor in tuned["losses"] else "")  # it diverged, or was not tried
+    return Cell(f"{loss:.4f}", loss, "chosen" * (factor == f"{tuned['factor']:g}"))
 
 
 def analyses(sweep: SweepResult) -> tuple[list[Section], list[str]]:
