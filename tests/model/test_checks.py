@@ -102,9 +102,12 @@ def encoded(encoding):
     return MultiHeadAttention(2).init(KEY, X, X, Context(encoding=encoding), method="with_context")
 
 
-class Misspelt(Positions):
-    def biass(self, q_BTHK, queries_BT, keys_BS):
-        return jnp.zeros((1, 1, 1, 1))
+class Inert(Positions):
+    pass
+
+
+def encoding_with(**attributes):
+    return type("Mine", (Rotary,), attributes)
 
 
 class OfTwoAxes(Positions):
@@ -183,8 +186,8 @@ def model(*inputs, head_masks=None, **changes):
         (lambda: MultiHeadAttention(2.0).init(KEY, X, X), "num_heads = 2.0: must be a whole number"),
         (lambda: encoder(encoding=ALiBi()), r"encoding is ALiBi: .*Encoder\(..., positions_cls=ALiBi\)"),
         (lambda: encoded(Sinusoidal()), "Sinusoidal has none of the methods rotate, .*no effect in attention"),
-        (lambda: encoded(Misspelt()), "Misspelt has none of the methods rotate, bias"),
-        (lambda: encoder(positions_cls=Misspelt), "Misspelt has none of the methods embed, rotate"),
+        (lambda: encoded(Inert()), "Inert has none of the methods rotate, bias"),
+        (lambda: encoder(positions_cls=Inert), "Inert has none of the methods embed, rotate"),
         (lambda: encoded(OfTwoAxes()), r"OfTwoAxes.bias has the shape \(4, 4\): must be \[batch, heads, queries, keys"),
         (lambda: encoded(OfThreeAxes()), r"OfThreeAxes.bias has the shape \(2, 4, 4\): must be \[batch, heads"),
         (lambda: on_cudnn(), "needs an NVIDIA GPU with cuDNN; 'plain' runs anywhere"),
@@ -217,6 +220,9 @@ def test_a_wrong_argument_is_refused_with_what_would_be_right(call, problem):
         (lambda: attention(X, X, qk_norm=True), "qk_norm is True: must be a class or a functools.partial"),
         (lambda: encoder(positions_cls=Rotary()), r"is a module, Rotary\(.*class .*, as positions_cls=Rotary"),
         (lambda: encoder(final_norm_cls=LayerNorm()), "final_norm_cls is a module, LayerNorm.*must be"),
+        (lambda: encoding_with(biass=Rotary.bias), "Mine.biass: Positions has no such attribute; did you mean bias?"),
+        (lambda: encoding_with(moves_value=True), "Mine.moves_value: .*did you mean moves_values?"),
+        (lambda: encoding_with(moved_values=print), "Mine.moved_values: needs `moves_values = True`"),
         (lambda: EncoderLayer(MultiHeadAttention(2), FeedForward).init(KEY, X, Context()), "attention_cls is a module"),
     ],
 )  # fmt: skip

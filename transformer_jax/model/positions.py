@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.typing import ArrayLike
 
+from transformer_jax.errors import closest
 from transformer_jax.model.checks import check_choice, check_multiple, check_positive, check_shapes
 from transformer_jax.model.layers import xavier
 from transformer_jax.model.meshes import product, reshaped, rows_of
@@ -120,6 +121,15 @@ class Positions(nn.Module):
     # Whether `moved_values` is called; attention must then compute its weights explicitly.
     moves_values: ClassVar[bool] = False
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in vars(cls).keys() - cls.__annotations__.keys() - vars(Positions).keys():
+            if name[0] != "_" and (meant := closest(name, ATTRIBUTES)):
+                hint = f"did you mean {meant}? Names of your own that are like it must begin with _"
+                raise TypeError(f"{cls.__name__}.{name}: Positions has no such attribute; {hint}")
+        if cls.overrides("moved_values") and not cls.moves_values:
+            raise TypeError(f"{cls.__name__}.moved_values: needs `moves_values = True` in the class")
+
     @classmethod
     def from_config(cls, config: ModelConfig, causal: bool) -> "Positions":
         """The encoding of a stack of this model; `causal` in the decoder. A class with fields overrides it."""
@@ -160,6 +170,7 @@ class Positions(nn.Module):
 OF_SCORES = ("bias", "content_queries", "moved_values")
 IN_ATTENTION = ("rotate", *OF_SCORES)
 ALL_METHODS = ("embed", *IN_ATTENTION)
+ATTRIBUTES = (*ALL_METHODS, "from_config", "limit", "moves_values", "per_layer")
 
 
 def check_encoding(encoding: Any, methods: Sequence[str], hint: str) -> None:
