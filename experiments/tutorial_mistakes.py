@@ -21,8 +21,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.extension import load_module
-from transformer_jax.model.attention import Cache, Context, MultiHeadAttention, causal_mask
+from transformer_jax.model.attention import MultiHeadAttention
+from transformer_jax.model.cache import Cache
+from transformer_jax.model.context import Context
 from transformer_jax.model.layers import Dropout, Embedding, Linear, Residual
+from transformer_jax.model.masks import causal_mask
 from transformer_jax.model.positions import Positions
 from transformer_jax.model.stacks import DecoderLayer, EncoderLayer, LayerCache
 from transformer_jax.sweeps import Sweep, Variant

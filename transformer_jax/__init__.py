@@ -8,11 +8,11 @@ from transformer_jax.version import __version__
 with lazy_api_imports(globals(), error_msg="{symbol_name} needs pip install 'transformer_jax[train]': "):  # isort: off
     from transformer_jax.config import ExperimentConfig, MeshConfig, from_config_dict
     from transformer_jax.interop.marian import from_marian
-    from transformer_jax.model.attention import (
-        Context, MultiHeadAttention, causal_mask, combine_masks, padding_mask, scaled_dot_product_attention,
-    )  # fmt: skip
+    from transformer_jax.model.attention import MultiHeadAttention, scaled_dot_product_attention
     from transformer_jax.model.capture import capture, patch
+    from transformer_jax.model.context import Context
     from transformer_jax.model.layers import Embedding, FeedForward, LayerNorm, Residual, RMSNorm, rows_divided_over
+    from transformer_jax.model.masks import causal_mask, combine_masks, padding_mask
     from transformer_jax.model.positions import (
         T5, ALiBi, Learned, Positions, Relative, Rotary, Sinusoidal, TransformerXL, alibi_bias, alibi_slopes,
         apply_rotary, relative_buckets, sinusoid, sinusoidal_positions,

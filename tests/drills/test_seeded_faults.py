@@ -33,6 +33,7 @@ model/attention.py: model/test_attention.py
   scores are divided by d_k
   - q_BTHK.shape[-1] ** -0.5 if scale is None
   + q_BTHK.shape[-1] ** -1.0 if scale is None
+model/products.py: model/test_attention.py
   the gradient of the softmax lacks a term
   - exact * (change - jnp.sum(change * exact, axis=-1, keepdims=True))
   + exact * change

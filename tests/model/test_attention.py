@@ -19,7 +19,8 @@ from transformer_jax import (
     padding_mask,
     scaled_dot_product_attention,
 )
-from transformer_jax.model.attention import masked_softmax, segment_mask
+from transformer_jax.model.masks import segment_mask
+from transformer_jax.model.products import masked_softmax
 from transformer_jax.model.tpu import products_for_tpus
 
 B, T, S, H, K, V = 2, 3, 4, 4, 6, 5

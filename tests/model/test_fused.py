@@ -15,7 +15,9 @@ from tests.support.small_models import SOURCE, TARGET, assert_close, built, smal
 from tests.support.small_runs import Trainer, batches, experiment, trainer, worst_difference
 from transformer_jax import AttentionInputs, Transformer, causal_mask, padding_mask
 from transformer_jax.model import fused
-from transformer_jax.model.attention import attention_weights, near_mask, weighted_values
+from transformer_jax.model.attention import attention_weights
+from transformer_jax.model.masks import near_mask
+from transformer_jax.model.products import weighted_values
 from transformer_jax.update import sharding, step
 
 EQUAL_WIDTHS = {"d_k": 8, "d_v": 8}

@@ -22,7 +22,7 @@ from tests.support.small_models import (
     with_drills,
 )
 from transformer_jax import Transformer, causal_mask, combine_masks, padding_mask
-from transformer_jax.model.attention import segment_mask
+from transformer_jax.model.masks import segment_mask
 from transformer_jax.model.transformer import AttentionInputs
 
 PAD = 0

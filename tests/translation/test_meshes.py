@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -69,6 +70,27 @@ def test_the_same_translations_on_eight_devices_as_on_one(tmp_path, monkeypatch)
     texts, scores = searched(load_run(folder, "averaged", mesh=MeshConfig(fsdp=2)), beams=(4,))
     assert texts == one[0] and len(set(texts)) > 10 and scores == pytest.approx(one[1], abs=1e-4)
     assert taken == [(4, 1)]  # a quarter of the sentences of each device
+
+
+def test_activations_are_captured_and_changed_on_several_devices_as_on_one(run, averaged_run):
+    """In searches, whose rows the devices divide, in scores, and in what a changed run captures."""
+    changes = {
+        "encoder/layers_0/residual": lambda x_BSD, at: jnp.where(at[..., None] == 1, 0.5, x_BSD),
+        "decoder/layers_0/self_attention_residual": lambda x_BTD, at: jnp.where(at[..., None] == 2, -0.5, x_BTD),
+        "decoder/layers_0/cross_attention/heads": lambda x_BTHV, _: x_BTHV.at[:, :, 0].set(0.0),
+    }
+    unchanged = run.capture(*PAIRS[0])
+    found = []
+    for each in (run, load_run(averaged_run, "averaged", mesh=MeshConfig(fsdp=2, tensor=2))):
+        changed = each.patched(changes)
+        scores = [score.log_probability for score in changed.score(PAIRS[:5])]
+        found.append((changed.translate(TEXTS[:5], beam=1), scores, changed.capture(*PAIRS[0])))
+    (texts, scores, activations), (theirs, their_scores, their_activations) = found
+    assert texts == theirs and scores == pytest.approx(their_scores, abs=1e-3)
+    assert activations.keys() == unchanged.keys()
+    for name, activation in activations.items():
+        np.testing.assert_allclose(activation, their_activations[name], atol=1e-4)
+    assert np.abs(activations["logits"] - unchanged["logits"]).max() > 0.1
 
 
 def compiled_search(sizes, tail=None, **model_options):

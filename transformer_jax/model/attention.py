@@ -1,45 +1,24 @@
-"""Attention (section 3.2), from top to bottom: scaled dot-product attention, multi-head attention.
+"""Attention (section 3.2), from top to bottom: scaled dot-product attention, then heads.
 
-Masks are in `masks.py`, its other arguments in `context.py`, the cache of decoding in `cache.py`, and attention to near
-keys in `window.py`.
+Its products and softmax are in `products.py`, masks in `masks.py`, other arguments in `context.py`, the cache of
+decoding in `cache.py`, attention to near keys in `window.py`, and kernels in `fused.py`.
 """
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jax.ad_checkpoint import checkpoint_name
 from jax.typing import ArrayLike
 
-from transformer_jax.model import cache, fused, window
+from transformer_jax.model import cache, checks, fused, window
 from transformer_jax.model.cache import Cache
-from transformer_jax.model.checks import (
-    broadcasting,
-    check_choice,
-    check_classes,
-    check_multiple,
-    check_positive,
-    check_shapes,
-    check_whole,
-)  # fmt: skip
-from transformer_jax.model.context import Context, resolved, with_mask
+from transformer_jax.model.context import Context, bias_of, resolved
 from transformer_jax.model.layers import Dropout, Linear, Rate, drops, xavier
-from transformer_jax.model.masks import causal_mask, combine_masks, near_mask, padding_mask, segment_mask
-from transformer_jax.model.meshes import product, reshaped
-from transformer_jax.model.positions import OF_SCORES, Positions
+from transformer_jax.model.positions import Positions
+from transformer_jax.model.products import WEIGHTS, masked_softmax, scores_of, weighted_values
 
-__all__ = [
-    "Cache", "Context", "MultiHeadAttention", "attention_weights", "causal_mask", "combine_masks", "masked_softmax",
-    "near_mask", "padding_mask", "scaled_dot_product_attention", "segment_mask", "weighted_values",
-]  # fmt: skip
-
-# Finite, so that a row in which everything is masked has a softmax, and a gradient, without NaN.
-MASKED = -1e30
-# The name of the weights for a `jax.checkpoint` policy.
-WEIGHTS = "attention_weights"
 NO_POSITIONS = Positions(parent=None).bind({})
 
 
@@ -66,12 +45,12 @@ def scaled_dot_product_attention(
     - `scale`: replaces 1 / sqrt(d_k).
     - `softcap`: scores s become softcap tanh(s / softcap) (Gemma 2, 2024), before the bias is added.
     """
-    check_positive(scale=scale, softcap=softcap)
-    check_shapes(q_BTHK=q_BTHK, k_BSGK=k_BSHK, v_BSGV=v_BSHV)
+    checks.check_positive(scale=scale, softcap=softcap)
+    checks.check_shapes(q_BTHK=q_BTHK, k_BSGK=k_BSHK, v_BSGV=v_BSHV)
     q_BTHK, k_BSHK, v_BSHV = jnp.asarray(q_BTHK), jnp.asarray(k_BSHK), jnp.asarray(v_BSHV)
     shape_BHTS = (q_BTHK.shape[0], q_BTHK.shape[2], q_BTHK.shape[1], k_BSHK.shape[1])
-    mask = broadcasting("mask", mask, jnp.bool_, shape_BHTS)
-    bias = broadcasting("bias", bias, jnp.floating, shape_BHTS)
+    mask = checks.broadcasting("mask", mask, jnp.bool_, shape_BHTS)
+    bias = checks.broadcasting("bias", bias, jnp.floating, shape_BHTS)
     weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, scale, softcap)
     return weighted_values(weights_BHTS, v_BSHV), weights_BHTS
 
@@ -86,7 +65,7 @@ def attention_weights(
     dtype: Any = jnp.float32,
 ) -> jax.Array:
     """The first half of equation 1, softmax(Q K^T / sqrt(d_k)), computed in float32 and rounded to `dtype`."""
-    scores_BHTS = _scores(q_BTHK, k_BSHK) * (q_BTHK.shape[-1] ** -0.5 if scale is None else scale)
+    scores_BHTS = scores_of(q_BTHK, k_BSHK) * (q_BTHK.shape[-1] ** -0.5 if scale is None else scale)
     if softcap is not None:
         scores_BHTS = softcap * jnp.tanh(scores_BHTS / softcap)
     if bias is not None:
@@ -94,68 +73,17 @@ def attention_weights(
     return masked_softmax(scores_BHTS, mask, dtype)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
-def masked_softmax(scores: jax.Array, mask: jax.Array | None, dtype: Any = jnp.float32) -> jax.Array:
-    """Softmax over the last axis where the mask is True, and 0 elsewhere; a row that is entirely masked is 0.
-
-    It is computed in the type of the scores and rounded to `dtype`.
-    """
-    if mask is None:
-        return jax.nn.softmax(scores).astype(dtype)
-    return jnp.where(mask, jax.nn.softmax(jnp.where(mask, scores, MASKED)), 0.0).astype(dtype)
-
-
-@masked_softmax.defjvp
-def _softmax_derivative(dtype: Any, inputs: tuple[Any, Any], changes: tuple[Any, Any]) -> tuple[jax.Array, jax.Array]:
-    """The tangent, from the weights alone; by default JAX keeps several arrays of their size."""
-    weights, (change, _) = checkpoint_name(masked_softmax(*inputs, dtype), WEIGHTS), changes
-    exact = weights.astype(change.dtype)
-    return weights, (exact * (change - jnp.sum(change * exact, axis=-1, keepdims=True))).astype(dtype)
-
-
-def weighted_values(weights_BHTS: jax.Array, v_BSHV: jax.Array) -> jax.Array:
-    """The second half of equation 1, weights times V."""
-    weights_BHTS, heads, groups = weights_BHTS.astype(v_BSHV.dtype), weights_BHTS.shape[1], v_BSHV.shape[2]
-    if groups == heads:
-        return product("bhts,bshv->bthv", weights_BHTS, v_BSHV)
-    heads_BTGRV = product("bgrts,bsgv->btgrv", _grouped(weights_BHTS, 1, groups), v_BSHV)
-    return reshaped(heads_BTGRV, *heads_BTGRV.shape[:2], heads, heads_BTGRV.shape[-1])
-
-
-def _scores(q_BTHK: jax.Array, k_BSHK: jax.Array) -> jax.Array:
-    """Q K^T in float32, BHTS."""
-    (batch, length, heads, _), (_, keys, groups, _) = q_BTHK.shape, k_BSHK.shape
-    if groups == heads:
-        return product("bthk,bshk->bhts", q_BTHK, k_BSHK, jnp.float32)
-    # Queries and their heads as one axis M: XLA for CPUs cannot run a product of bfloat16 with two of them in a loop.
-    q_BTRGK = jnp.moveaxis(_grouped(q_BTHK, 2, groups), 2, 3)
-    q_BMGK = reshaped(q_BTRGK, batch, length * (heads // groups), *q_BTRGK.shape[3:])
-    scores_BGMS = product("bmgk,bsgk->bgms", q_BMGK, k_BSHK, jnp.float32)
-    scores_BGTRS = reshaped(scores_BGMS, batch, groups, length, heads // groups, keys)
-    return reshaped(jnp.moveaxis(scores_BGTRS, 3, 2), batch, heads, length, keys)
-
-
-def _grouped(x: jax.Array, axis: int, groups: int) -> jax.Array:
-    """The axis of the queries' H heads as two: G heads of keys and values, and the R = H / G heads that share each."""
-    heads = x.shape[axis]
-    check_multiple(groups, "the heads of keys and values", heads=heads)
-    return reshaped(x, *x.shape[:axis], groups, heads // groups, *x.shape[axis + 1 :])
-
-
-def _attended(
-    inputs: Sequence[jax.Array], mask: Any, bias: Any, scale: float | None, softcap: float | None
+def attended(
+    q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, mask: Any, bias: Any, scale: Any, softcap: Any
 ) -> jax.Array:
-    """Equation 1 of q_BTHK, k_BSHK and v_BSHV without its weights.
+    """Equation 1 without its weights. Its gradient keeps its inputs, and the weights in the type of the values."""
 
-    For the backward pass it keeps these inputs, and the weights in the type of the values.
-    """
-
-    @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(WEIGHTS))
-    def attended(q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, mask: Any, bias: Any) -> jax.Array:
+    def output(q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, mask: Any, bias: Any) -> jax.Array:
         weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, scale, softcap, v_BSHV.dtype)
         return weighted_values(weights_BHTS, v_BSHV)
 
-    return attended(*inputs, mask, bias)
+    policy = jax.checkpoint_policies.save_only_these_names(WEIGHTS)
+    return jax.checkpoint(output, policy=policy)(q_BTHK, k_BSHK, v_BSHV, mask, bias)
 
 
 # Heads.
@@ -198,10 +126,12 @@ class MultiHeadAttention(nn.Module):
     scale: float | None = None
 
     def setup(self) -> None:
-        check_whole(num_heads=self.num_heads, num_key_value_heads=self.num_key_value_heads, d_k=self.d_k, d_v=self.d_v)
-        check_positive(softcap=self.softcap, scale=self.scale)
-        check_choice(("plain", "cudnn"), implementation=self.implementation)
-        check_classes(qk_norm=self.qk_norm)
+        checks.check_whole(
+            num_heads=self.num_heads, num_key_value_heads=self.num_key_value_heads, d_k=self.d_k, d_v=self.d_v
+        )
+        checks.check_positive(softcap=self.softcap, scale=self.scale)
+        checks.check_choice(("plain", "cudnn"), implementation=self.implementation)
+        checks.check_classes(qk_norm=self.qk_norm)
         gains, shared_by = (1.0, self.gain), self.num_heads // self.kv_heads
         self.query, self.output = (Linear(self.use_bias, self.dtype, xavier(gain)) for gain in gains)
         self.key, self.value = (Linear(self.use_bias, self.dtype, xavier(gain, None, shared_by)) for gain in gains)
@@ -237,22 +167,21 @@ class MultiHeadAttention(nn.Module):
 
         `key_value` is None where the cache holds all keys and values: in cross-attention while decoding.
         """
-        context = resolved(context, query, key_value)
-        query, encoding, stored = jnp.asarray(query), context.encoding, context.cache
+        query, context = jnp.asarray(query), resolved(context, query, key_value, self.num_heads)
+        encoding, stored = context.encoding, context.cache
         q_BTHK = self.queries(query)
         if key_value is not None:
             k_BSHK, v_BSHV = self.keys(jnp.asarray(key_value)), self.values(jnp.asarray(key_value))
-        if encoding is not None and key_value is not None:
-            of_keys = context.key_positions_BS if stored is None else context.positions_BT
-            q_BTHK, k_BSHK = encoding.rotate(q_BTHK, context.positions_BT), encoding.rotate(k_BSHK, of_keys)
+            if encoding is not None:
+                of_new = context.key_positions_BS if stored is None else context.positions_BT
+                q_BTHK, k_BSHK = encoding.rotate(q_BTHK, context.positions_BT), encoding.rotate(k_BSHK, of_new)
+            stored = None if stored is None else cache.appended(stored, k_BSHK, v_BSHV)
         if stored is not None:
-            stored = stored if key_value is None else cache.appended(stored, k_BSHK, v_BSHV)
             k_BSHK, v_BSHV = cache.heads_of(stored)
-        check_shapes(q_BTHK=q_BTHK, k_BSGK=k_BSHK)
-        context = with_mask(context, (query.shape[0], self.num_heads, query.shape[1], k_BSHK.shape[1]))
+        checks.check_shapes(q_BTHK=q_BTHK, k_BSGK=k_BSHK)
         heads_BTHV = self.attend(q_BTHK, k_BSHK, v_BSHV, context)
         if context.head_mask is not None:
-            check_shapes(query_BTHK=q_BTHK, head_mask_H=context.head_mask)
+            checks.check_shapes(query_BTHK=q_BTHK, head_mask_H=context.head_mask)
             factors_H = jnp.asarray(context.head_mask).astype(heads_BTHV.dtype)
             heads_BTHV = heads_BTHV * factors_H[None, None, :, None]
         return self.output(heads_BTHV, query.shape[-1], axes=2), stored
@@ -260,32 +189,29 @@ class MultiHeadAttention(nn.Module):
     def attend(self, q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, context: Context) -> jax.Array:
         """Equation 1 on heads, with positions and dropout: the method that a variant overrides."""
         encoding = NO_POSITIONS if context.encoding is None else context.encoding
-        positions: Any = context.positions_BT, context.key_positions_BS
         are_shown = self.shows_weights()
         needs_weights = are_shown or encoding.moves_values or (drops(self.dropout) and not context.deterministic)
-        changes_scores = self.softcap is not None or context.bias is not None or encoding.overrides(*OF_SCORES)
-        is_plain = self.implementation == "plain" or needs_weights or changes_scores or self.is_initializing()
-        if not is_plain and fused.describes(context, q_BTHK):
+
+        may_be_fused = self.implementation == "cudnn" and self.softcap is None and not self.is_initializing()
+        if may_be_fused and not needs_weights and fused.computes(context, q_BTHK):
             return fused.attention(q_BTHK, k_BSHK, v_BSHV, self.scale, context)
-        if not are_shown and window.is_long(context, q_BTHK.shape[1]):
+
+        if window.is_long(context, q_BTHK.shape[1]) and not are_shown:
             return window.in_blocks(self.attend, q_BTHK, k_BSHK, v_BSHV, context)
 
-        near = None if context.window is None else window.mask_of(context, q_BTHK.shape[1])
-        mask, bias = combine_masks(context.mask, near), context.bias
-        of_positions = encoding.bias(q_BTHK, *positions)
-        if of_positions is not None:
-            shape_BHTS = (q_BTHK.shape[0], self.num_heads, q_BTHK.shape[1], k_BSHK.shape[1])
-            of_positions = broadcasting(f"{type(encoding).__name__}.bias", of_positions, jnp.floating, shape_BHTS)
-            bias = of_positions if bias is None else bias + of_positions
-        scores_of = encoding.content_queries(q_BTHK), k_BSHK
+        mask, bias = window.mask_of(context, q_BTHK.shape[1]), bias_of(context, q_BTHK, k_BSHK)
+        q_BTHK = encoding.content_queries(q_BTHK)
         if not needs_weights:
-            return _attended((*scores_of, v_BSHV), mask, bias, self.scale, self.softcap)
-        weights_BHTS = attention_weights(*scores_of, mask, bias, self.scale, self.softcap)
+            return attended(q_BTHK, k_BSHK, v_BSHV, mask, bias, self.scale, self.softcap)
+
+        weights_BHTS = attention_weights(q_BTHK, k_BSHK, mask, bias, self.scale, self.softcap)
         if are_shown:
             self.sow("intermediates", "weights", weights_BHTS)
         weights_BHTS = self.drop(weights_BHTS, context.deterministic)
         heads_BTHV = weighted_values(weights_BHTS, v_BSHV)
-        return heads_BTHV + encoding.moved_values(weights_BHTS, *positions) if encoding.moves_values else heads_BTHV
+        if encoding.moves_values:
+            heads_BTHV += encoding.moved_values(weights_BHTS, context.positions_BT, context.key_positions_BS)
+        return heads_BTHV
 
     def shows_weights(self) -> bool:
         """Whether the weights are an output, too."""
@@ -306,7 +232,7 @@ class MultiHeadAttention(nn.Module):
     def _heads(self, projection: Linear, x: jax.Array, heads: int, width: int | None) -> jax.Array:
         """The projection of x to this many heads of this width, by default d_model / num_heads."""
         if width is None:
-            check_multiple(self.num_heads, "num_heads, unless d_k and d_v are given", width=x.shape[-1])
+            checks.check_multiple(self.num_heads, "num_heads, unless d_k and d_v are given", width=x.shape[-1])
             width = x.shape[-1] // self.num_heads
         return projection(x, heads, width)
 

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.errors import did_you_mean
-from transformer_jax.model.attention import Context, MultiHeadAttention
+from transformer_jax.model.attention import MultiHeadAttention
+from transformer_jax.model.context import Context
 from transformer_jax.model.layers import FeedForward, Residual
 from transformer_jax.model.stacks import Decoder, DecoderLayer, Encoder, EncoderLayer
 from transformer_jax.model.transformer import Transformer

@@ -85,20 +85,37 @@ def check_context(**contexts: Any) -> None:
             raise TypeError(f"{name} is of the type {kind}: must be a Context; a mask is given as Context(mask)")
 
 
-def resolved(context: Context, query: Any, key_value: Any) -> Context:
-    """The context of attention with these inputs, checked, with positions where the encoding or a window needs them."""
+def resolved(context: Context, query: Any, key_value: Any, heads: int) -> Context:
+    """The context of attention with these inputs, checked.
+
+    It has positions where the encoding or a window needs them, and one mask of all that its fields hide; a window
+    without a cache stays one, whose mask would be quadratic in the length.
+    """
+    _check(context, query, key_value)
+    cache, encoding = context.cache, context.encoding
+    if encoding is not None and encoding.scope is None:
+        # It was made outside of linen modules: flax cannot capture what its methods return.
+        context = context.replace(encoding=encoding.bind({}))
+    if encoding is not None or (cache is not None and context.window is not None):
+        context = _with_positions(context, query, key_value)
+    batch, length, _ = jnp.shape(query)
+    keys = jnp.shape(key_value)[1] if cache is None else cache["keys"].shape[-1]
+    return _with_mask(context, (batch, heads, length, keys))
+
+
+def _check(context: Context, query: Any, key_value: Any) -> None:
     check_context(context=context)
     check_positive(window=context.window)
     cache, encoding = context.cache, context.encoding
     of_self = context.is_causal or context.window is not None or context.segments_BT is not None
-    if is_of_memory(cache):
-        check_shapes(query_BTD=query)
+    if cache is not None and is_of_memory(cache):
+        check_shapes(query_BTD=query, cache_BGKS=cache["keys"])
         if encoding is not None or key_value is not None or of_self:
             raise ValueError(
                 "cache is that of a memory, from project_memory: key_value, encoding, is_causal, window and "
                 "segments_BT must not be given"
             )
-        return context
+        return
     check_shapes(query_BTD=query, key_value_BSE=key_value)
     if cache is not None:
         check_shapes(query_BTD=query, key_value_BTE=key_value)
@@ -114,11 +131,6 @@ def resolved(context: Context, query: Any, key_value: Any) -> Context:
         raise ValueError("mask is None, but lengths_B describes one: pass it, as from padding_mask(tokens)")
     if encoding is not None:
         check_encoding(encoding, IN_ATTENTION, "it has no effect in attention")
-        if encoding.scope is None:  # made outside of linen modules: flax cannot capture what its methods return
-            context = context.replace(encoding=encoding.bind({}))
-    if encoding is None and (cache is None or context.window is None):
-        return context
-    return _with_positions(context, query, key_value)
 
 
 def _with_positions(context: Context, query: Any, key_value: Any) -> Context:
@@ -134,11 +146,8 @@ def _with_positions(context: Context, query: Any, key_value: Any) -> Context:
     return context.replace(positions_BT=jnp.asarray(queries_BT), key_positions_BS=jnp.asarray(keys_BS))
 
 
-def with_mask(context: Context, shape_BHTS: tuple[int, int, int, int]) -> Context:
-    """The context of attention of this shape with the mask that all of its fields describe.
-
-    A window without a cache is left to `window.py`: with its mask, memory would be quadratic in the length.
-    """
+def _with_mask(context: Context, shape_BHTS: tuple[int, int, int, int]) -> Context:
+    """The context with the mask that its fields describe, except for a window without a cache."""
     mask = broadcasting("mask", context.mask, jnp.bool_, shape_BHTS)
     context = context.replace(mask=mask, bias=broadcasting("bias", context.bias, jnp.floating, shape_BHTS))
     length, slots = shape_BHTS[2:]
@@ -154,3 +163,18 @@ def with_mask(context: Context, shape_BHTS: tuple[int, int, int, int]) -> Contex
         segments_BT = context.segments_BT
         mask = combine_masks(mask, later, None if segments_BT is None else segment_mask(segments_BT, segments_BT))
     return context.replace(mask=mask)
+
+
+def bias_of(context: Context, q_BTHK: jax.Array, k_BSHK: jax.Array) -> jax.Array | None:
+    """All that is added to the scores: the context's bias, and that of its encoding."""
+    bias: jax.Array | None = context.bias
+    if context.encoding is None:
+        return bias
+    (batch, length, heads, _), keys = q_BTHK.shape, k_BSHK.shape[1]
+    of_positions = broadcasting(
+        f"{type(context.encoding).__name__}.bias",
+        context.encoding.bias(q_BTHK, context.positions_BT, context.key_positions_BS),
+        jnp.floating,
+        (batch, heads, length, keys),
+    )
+    return of_positions if bias is None or of_positions is None else bias + of_positions

@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec
 from transformer_jax.errors import BadInput
 from transformer_jax.model.context import Context
 from transformer_jax.model.meshes import explicit_mesh
+from transformer_jax.model.positions import OF_SCORES
 from transformer_jax.model_config import ModelConfig
 
 logger = logging.getLogger("transformer_jax")
@@ -54,10 +55,14 @@ def warn_once(reason: str) -> None:
     logger.warning("attention falls back from 'cudnn' to 'plain': %s", reason)
 
 
-def describes(context: Context, q_BTHK: jax.Array) -> bool:
-    """Whether lengths, a flag and a window say all that the mask does. XLA cannot divide kernels over explicit axes."""
+def computes(context: Context, q_BTHK: jax.Array) -> bool:
+    """Whether lengths, a flag and a window say all that acts on the scores.
+
+    XLA cannot divide kernels over a mesh with explicit axes.
+    """
     is_known = context.mask is None or context.lengths_B is not None
     is_known &= context.window is None or context.is_causal
+    is_known &= context.bias is None and (context.encoding is None or not context.encoding.overrides(*OF_SCORES))
     return is_known and context.cache is None and context.segments_BT is None and explicit_mesh(q_BTHK) is None
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.model.context import Context
-from transformer_jax.model.masks import near_mask, segment_mask
+from transformer_jax.model.masks import combine_masks, near_mask, segment_mask
 from transformer_jax.model.meshes import reshaped
 
 
@@ -17,12 +17,16 @@ def is_long(context: Context, length: int) -> bool:
     return context.window is not None and length > 2 * context.window and has_row and context.bias is None
 
 
-def mask_of(context: Context, length: int) -> jax.Array:
-    """The mask of the window, 11TS, or B1TS within segments."""
+def mask_of(context: Context, length: int) -> jax.Array | None:
+    """The mask of the context, with that of its window, 11TS, or B1TS within segments."""
+    if context.window is None:
+        mask: jax.Array | None = context.mask
+        return mask
     distances_TS = jnp.arange(length)[None] - jnp.arange(length)[:, None]
-    near_11TS = near_mask(distances_TS, context.window or 0, context.is_causal)[None, None]
+    near_11TS = near_mask(distances_TS, context.window, context.is_causal)[None, None]
     segments_BT = context.segments_BT
-    return near_11TS if segments_BT is None else near_11TS & segment_mask(segments_BT, segments_BT)
+    of_segments = None if segments_BT is None else segment_mask(segments_BT, segments_BT)
+    return combine_masks(context.mask, near_11TS, of_segments)
 
 
 def in_blocks(

@@ -19,8 +19,8 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import Batch
 from transformer_jax.errors import BadInput
 from transformer_jax.model import build, fused
-from transformer_jax.model.attention import WEIGHTS
 from transformer_jax.model.layers import RESIDUAL, rows_divided_over
+from transformer_jax.model.products import WEIGHTS
 from transformer_jax.model.tpu import products_for_tpus
 from transformer_jax.model.transformer import AttentionInputs, Transformer, matmul_precision
 from transformer_jax.processes.compilation import unfused_if_custom
