@@ -12,6 +12,7 @@ from transformer_jax import (
     ALiBi,
     AttentionInputs,
     Context,
+    Decoder,
     DecoderLayer,
     Encoder,
     EncoderLayer,
@@ -98,6 +99,17 @@ def encoder(mask=None, encoding=None, **fields):
     return Encoder(functools.partial(EncoderLayer, **LAYER), 1, **fields).init(KEY, X, context)
 
 
+OWN_CACHE = MultiHeadAttention(2).new_cache(2, 4, 8)
+
+
+def attended(mask, **fields):
+    return MultiHeadAttention(2).init(KEY, X, X, Context(mask, **fields), method="with_context")
+
+
+def decoder(context):
+    return Decoder(functools.partial(DecoderLayer, **LAYER), 1).init(KEY, X, X, context, Context())
+
+
 def encoded(encoding):
     return MultiHeadAttention(2).init(KEY, X, X, Context(encoding=encoding), method="with_context")
 
@@ -170,6 +182,12 @@ def model(*inputs, head_masks=None, **changes):
         (lambda: placed(lengths_B=[4, 4], window=1), "mask is None, but lengths_B describes one"),
         (lambda: attention(X, X[:1]), "key_value .* with batch = 2, as query has"),
         (lambda: scaled_dot_product_attention(HEADS, HEADS[:1], HEADS[:1]), "k has .* with batch = 2, as q has"),
+        (lambda: placed(window=1.5), "window = 1.5: must be a whole number"),
+        (lambda: FeedForward(4.0).init(KEY, X), "d_ff = 4.0: must be a whole number"),
+        (lambda: Embedding(0, 8).init(KEY, SOURCE), "vocab_size = 0: must be above 0"),
+        (lambda: attended(MASK, lengths_B=[4]), "lengths has .* with batch = 2, as query has"),
+        (lambda: encoder(Context(cache=OWN_CACHE)), "context has a cache, which an encoder layer cannot return"),
+        (lambda: decoder(Context(cache=OWN_CACHE)), "a Decoder is given those of all layers as `cache`"),
         (lambda: crossed(window=2), "window and segments_BT are for self-attention: here are 4 queries and 3 keys"),
         (lambda: crossed(is_causal=True), "for self-attention: here are 4 queries and 3 keys"),
         (lambda: crossed(segments_BT=np.ones((2, 4))), "for self-attention: here are 4 queries and 3 keys"),

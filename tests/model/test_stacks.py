@@ -166,6 +166,13 @@ def test_shared_layers_equal_separate_ones_with_the_same_parameters():
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=1e-6), ours, theirs)
 
 
+def test_a_decoder_layer_returns_the_cache_of_its_self_attention_also_where_it_reads_the_memory_anew():
+    layer = DecoderLayer(functools.partial(MultiHeadAttention, 2), functools.partial(FeedForward, 12))
+    context = Context(cache=MultiHeadAttention(2).new_cache(len(X_BTD), 5, 8))
+    (_, caches), _ = layer.init_with_output(jax.random.key(0), X_BTD, X_BTD, context, Context())
+    assert caches.keys() == {"self"} and caches["self"]["filled"] == X_BTD.shape[1]
+
+
 def test_only_pre_norm_has_a_final_norm():
     for norm, expected in (("post", False), ("deepnorm", False), ("pre", True), ("sandwich", True)):
         _, variables = built(norm=norm)

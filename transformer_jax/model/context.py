@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from transformer_jax.model.cache import Cache, is_of_memory
-from transformer_jax.model.checks import broadcasting, check_positive, check_shapes
+from transformer_jax.model.checks import broadcasting, check_shapes, check_whole
 from transformer_jax.model.masks import cache_mask, causal_mask, combine_masks, near_mask, segment_mask
 from transformer_jax.model.positions import IN_ATTENTION, Positions, check_encoding, relative_distances
 
@@ -105,7 +105,7 @@ def resolved(context: Context, query: Any, key_value: Any, heads: int) -> Contex
 
 def _check(context: Context, query: Any, key_value: Any) -> None:
     check_context(context=context)
-    check_positive(window=context.window)
+    check_whole(window=context.window)
     cache, encoding = context.cache, context.encoding
     of_self = context.is_causal or context.window is not None or context.segments_BT is not None
     if cache is not None and is_of_memory(cache):
@@ -129,6 +129,8 @@ def _check(context: Context, query: Any, key_value: Any) -> None:
         check_shapes(query_BTD=query, segments_BT=context.segments_BT)
     if context.mask is None and context.lengths_B is not None:
         raise ValueError("mask is None, but lengths_B describes one: pass it, as from padding_mask(tokens)")
+    if context.lengths_B is not None:
+        check_shapes(query_BTD=query, lengths_B=context.lengths_B)
     if encoding is not None:
         check_encoding(encoding, IN_ATTENTION, "it has no effect in attention")
 

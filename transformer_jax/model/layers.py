@@ -15,7 +15,7 @@ from jax.extend.random import threefry2x32_p
 from jax.typing import ArrayLike
 
 from transformer_jax.model import tpu
-from transformer_jax.model.checks import check_choice, check_type
+from transformer_jax.model.checks import check_choice, check_type, check_whole
 from transformer_jax.model.meshes import contracted, explicit_mesh, precision_of, reshaped, rows_of
 from transformer_jax.model_config import EmbeddingInit
 
@@ -255,6 +255,7 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, x_BTD: ArrayLike, deterministic: bool = True) -> jax.Array:
         check_type(jnp.floating, x=x_BTD)
+        check_whole(d_ff=self.d_ff)
         activation = self.activation
         if isinstance(activation, str):
             check_choice([*ACTIVATIONS, *GATES], activation=activation)
@@ -338,6 +339,7 @@ class Embedding(nn.Module):
 
     def setup(self) -> None:
         check_choice(get_args(EmbeddingInit), initial=self.initial)
+        check_whole(vocab_size=self.vocab_size, d_model=self.d_model)
         width = self.base_d_model or self.d_model
         deviations = {"normal": width**-0.5, "unit": 1.0, "kaiming": (2 / width) ** 0.5}
         if self.initial == "xavier":

@@ -61,6 +61,11 @@ class EncoderLayer(_Layer):
     """
 
     def __call__(self, x_BSD: jax.Array, context: Context) -> jax.Array:
+        check_context(context=context)
+        if context.cache is not None:
+            raise ValueError(
+                "context has a cache, which an encoder layer cannot return: use self_attention.with_context"
+            )
         y = self.self_attention_residual.pre(x_BSD)
         y, _ = _attended(self.self_attention, y, y, context)
         x_BSD = self.self_attention_residual.add(x_BSD, y, context.deterministic)
@@ -97,7 +102,8 @@ class DecoderLayer(_Layer):
 
         y = self.feed_forward(self.feed_forward_residual.pre(x_BTD), context.deterministic)
         x_BTD = self.feed_forward_residual.add(x_BTD, y, context.deterministic)
-        return x_BTD, {"self": own, "cross": cross} if own is not None and cross is not None else None
+        caches = {name: cache for name, cache in (("self", own), ("cross", cross)) if cache is not None}
+        return x_BTD, caches or None
 
     def new_cache(self, memory_BSD: jax.Array, length: int) -> LayerCache:
         """Room for `length` target tokens, and the memory's keys and values."""
@@ -201,7 +207,7 @@ class Encoder(_Stack):
     def __call__(self, x_BSD: jax.Array, context: Context) -> jax.Array:
         x_BSD, context = self.pre(x_BSD, context)
         for i, (layer, encoding) in enumerate(_in_order(self)):
-            x_BSD = _applied(self, layer, x_BSD, _of_layer(self, context, i, encoding))
+            x_BSD = _applied(self, layer, x_BSD, _of_layer(self, context, i, encoding, context.cache))
         return self.post(x_BSD)
 
 
@@ -226,6 +232,8 @@ class Decoder(_Stack):
         filled = 0 if cache is None or context.positions_BT is not None else cache[0]["self"]["filled"]
         x_BTD, context = self.pre(x_BTD, context, filled)
         check_context(cross_context=cross_context)
+        if context.cache is not None or cross_context.cache is not None:
+            raise ValueError("a context has a cache: a Decoder is given those of all layers as `cache`")
         caches = []
         for i, (layer, encoding) in enumerate(_in_order(self)):
             own = _of_layer(self, context, i, encoding, cache and cache[i]["self"])
