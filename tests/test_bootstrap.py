@@ -9,8 +9,8 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
 from transformer_jax import bootstrap
-from transformer_jax.bootstrap import counts, interval, p_value, paired_bootstrap
-from transformer_jax.evaluation import measures
+from transformer_jax.bootstrap import Scored, counts, interval, p_value, paired_bootstrap
+from transformer_jax.evaluation import matches, measures
 
 PRIME = 13
 LETTERS = [*"abcdefghij"]
@@ -94,6 +94,16 @@ def test_exact_matches_are_compared_over_clusters():
     assert abs(joined["p_value"] - exact) < 4 * math.sqrt(exact * (1 - exact) / 1000) + 0.001
     assert apart["p_value"] < 0.2 < joined["p_value"] and "|clusters|" in joined["signature"]
     assert paired_bootstrap(this, other, references, ["one"] * 40)["exact_match"]["p_value"] == 1.0
+
+
+def test_scores_of_sentences_are_compared_as_exact_matches_are():
+    """A metric that gives 100 for a match and 0 otherwise is exact match, over examples and over clusters."""
+    references, this, other = random_texts(np.random.default_rng(3), 30, LETTERS, (0.9, 0.8))
+    scores = [100 * np.array(matches(texts, references)) for texts in (this, other)]
+    for clusters in (None, [str(number // 3) for number in range(30)]):
+        found = paired_bootstrap(this, other, references, clusters, metrics={"mine": Scored(*scores, "mine")})
+        assert found["mine"] | {"signature": ""} == found["exact_match"] | {"signature": ""}
+        assert found["mine"]["signature"].startswith("mine|seed:")
 
 
 def test_the_samples_are_those_of_sacrebleu(monkeypatch):

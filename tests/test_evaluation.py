@@ -140,6 +140,22 @@ def test_a_record_belongs_to_its_texts_weights_search_and_code(folder, run, tmp_
     assert "has no mine of" in differs(found)
 
 
+def test_a_metric_may_score_sentences(folder, run, tmp_path):
+    """The score is their mean; anything but a finite number or one for each sentence is an error."""
+    file, test_set = tmp_path / "mine.py", split_of(folder, run.config, "test")
+    file.write_text("def mine(hypotheses, references):\n    return [len(text) for text in references]\n")
+    decode = dataclasses.replace(run.config.decode, metrics=(f"{file}:mine",))
+    record = evaluate_run(run, decode, test_set).record
+    lengths = [len(text) for text in test_set.references]
+    assert record["sentence_scores"] == {"mine": lengths}
+    assert record["measures"]["mine"].keys() == {"score", "signature"}
+    assert record["measures"]["mine"]["score"] == np.mean(lengths)
+    for wrong in ("[1.0]", "[1.0, float('nan')]", "'12'", "['1', '2']", "[[1, 2], [3]]", "{1: 2}", "None"):
+        file.write_text(f"def mine(hypotheses, references):\n    return {wrong}\n")
+        with pytest.raises(BadInput, match="must be one finite number, or a list of 2 of them"):
+            load_metrics(decode.metrics)
+
+
 def test_a_score_has_the_digest_of_the_code_that_made_it(folder, run, tmp_path):
     """The metric's file is edited while the test set is translated."""
     file, test_set = tmp_path / "mine.py", split_of(folder, run.config, "test")

@@ -1,7 +1,7 @@
 """The bootstrap: intervals of the share of exact matches, and whether two systems differ on a test set."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,16 +52,25 @@ def interval(right_N: Sequence[int], clusters: Sequence[str] | None = None) -> t
     return float(low), float(high)
 
 
+class Scored(NamedTuple):
+    """The score of each sentence by one metric, of two systems."""
+
+    this_N: Sequence[float] | np.ndarray
+    other_N: Sequence[float] | np.ndarray
+    signature: str
+
+
 def paired_bootstrap(
     hypotheses: Sequence[str],
     others: Sequence[str],
     references: Sequence[str],
     clusters: Sequence[str] | None = None,
     tokenize: str = "13a",
+    metrics: Mapping[str, Scored] = {},
 ) -> dict[str, dict[str, Any]]:
-    """Paired bootstrap test of the difference to another system: BLEU, chrF and exact match with p-values.
+    """Paired bootstrap test of the difference to another system: BLEU, chrF, exact match and `metrics` with p-values.
 
-    Sentences are resampled or, for exact match, clusters of them.
+    Sentences are resampled or, for exact match and `metrics`, which have scores of sentences, clusters of them.
     """
     from sacrebleu.metrics import CHRF  # takes a second to import
 
@@ -79,15 +88,18 @@ def paired_bootstrap(
         signature.update("bs", SAMPLES)
         found[name] = _compared(score(this_NS.sum(0)), score(other_NS.sum(0)), resampled, signature.format())
 
-    right_2N = np.array([matches(texts, references) for texts in (hypotheses, others)])
     units, unit_N = np.unique(np.array(range(len(references)) if clusters is None else clusters), return_inverse=True)
-    this_U, other_U, size_U = (np.bincount(unit_N, each) for each in (*right_2N, np.ones(len(unit_N))))
-    resampled = [100 * float(draw_U @ (this_U - other_U) / (draw_U @ size_U)) for draw_U in _draws(len(units))]
-    signature = f"{EXACT_MATCH}|seed:{SEED}|bs:{SAMPLES}|{'examples' if clusters is None else 'clusters'}"
-    this, other = map(float, 100 * right_2N.mean(1))
-    found["exact_match"] = _compared(this, other, resampled, signature)
-    if len(units) == 1:  # which is the same in every sample, and says nothing
-        found["exact_match"]["p_value"] = 1.0
+    right_2N = 100.0 * np.array([matches(texts, references) for texts in (hypotheses, others)])
+    for name, (this_N, other_N, made_by) in {
+        "exact_match": Scored(right_2N[0], right_2N[1], EXACT_MATCH),
+        **metrics,
+    }.items():
+        difference_U, size_U = np.bincount(unit_N, np.subtract(this_N, other_N)), np.bincount(unit_N)
+        resampled = [float(draw_U @ difference_U / (draw_U @ size_U)) for draw_U in _draws(len(units))]
+        signature = f"{made_by}|seed:{SEED}|bs:{SAMPLES}|{'examples' if clusters is None else 'clusters'}"
+        found[name] = _compared(float(np.mean(this_N)), float(np.mean(other_N)), resampled, signature)
+        if len(units) == 1:  # which is the same in every sample, and says nothing
+            found[name]["p_value"] = 1.0
     return found
 
 

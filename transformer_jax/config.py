@@ -195,6 +195,15 @@ class DataConfig(Section, affects="data"):
     tokenizer_sentences: int = option(
         1_000_000, "most sentences, evenly spread, to train bpe or unigram on", at_least=1, condition=TRAINED_TOKENIZER
     )
+    subword_sampling: float | None = option(
+        None,
+        "another segmentation of each training sentence in every epoch: the rate of BPE-dropout, or alpha of unigram "
+        "sampling; none = always the same",
+        above=0,
+        at_most=1,
+        condition=TRAINED_TOKENIZER,
+        affects="result",
+    )
     directory: FilePath | None = option(None, "folder of the prepared data; none = WORKDIR/data", affects="environment")
 
     # Batches.
@@ -314,6 +323,12 @@ class OptimizerConfig(Section):
 
     clip_norm: float | None = option(None, "clip gradients to this global norm", above=0)
     weight_decay: float = option(0.0, "decoupled weight decay of matrices", at_least=0)
+    ema: float | None = option(
+        None,
+        "decay of an exponential moving average of the parameters, for weights = ema (0.999); none = no average",
+        above=0,
+        below=1,
+    )
 
     @property
     def names(self) -> list[str]:

@@ -39,6 +39,7 @@ class Measure(NamedTuple):
 
     score: float
     signature: str
+    sentences: Sequence[float] | None = None  # of a custom metric that scores sentences, of which `score` is the mean
 
 
 def measures(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> dict[str, Measure]:
@@ -94,11 +95,25 @@ def custom_scores(
     """The scores of custom metrics, with a digest of their code in the signature."""
     measured = {}
     for name, metric in metrics.items():
-        score = metric.function(list(hypotheses), list(references), sources=list(sources))
-        if not isinstance(score, (int, float, np.number)) or not math.isfinite(score):
-            raise metric.function.refusal(f"gave {repr(score)[:60]}; must be one finite number")
-        measured[name] = Measure(float(score), metric.signature)
+        found = metric.function(list(hypotheses), list(references), sources=list(sources))
+        try:
+            score, sentences = score_of(found, len(references))
+        except ValueError as problem:
+            raise metric.function.refusal(str(problem)) from None
+        measured[name] = Measure(score, metric.signature, sentences)
     return measured
+
+
+def score_of(found: Any, sentences: int) -> tuple[float, list[float] | None]:
+    """What custom code found: a number, or a list with one for each sentence, of which the mean is the score."""
+    expected = f"must be one finite number, or a list of {sentences} of them, one for each sentence"
+    try:
+        values = np.asarray(found)
+    except (TypeError, ValueError):  # a ragged list
+        values = np.asarray(None)
+    if values.dtype.kind not in "buif" or values.shape not in ((), (sentences,)) or not np.isfinite(values).all():
+        raise ValueError(f"gave {repr(found)[:60]}; {expected}")
+    return float(values.mean()), values.astype(float).tolist() if values.ndim else None
 
 
 def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
@@ -114,8 +129,8 @@ def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
     def split(texts: Sequence[str]) -> list[str]:
         return [re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenize(text)) for text in texts]
 
-    score, signature = _measure(load_bleu("none"), split(hypotheses), split(references))
-    return Measure(score, signature.replace("tok:none", "tok:13a+compounds-split"))
+    measure = _measure(load_bleu("none"), split(hypotheses), split(references))
+    return Measure(measure.score, measure.signature.replace("tok:none", "tok:13a+compounds-split"))
 
 
 def perplexities(log_probabilities: Sequence[np.ndarray], references: Sequence[str]) -> dict[str, float]:

@@ -292,7 +292,7 @@ def evaluate_run(
         "n": len(hypotheses),
         "weights": weights,
         "decode": dataclasses.asdict(decode),
-        "measures": {name: measure._asdict() for name, measure in measured.items()},
+        "measures": {name: {"score": each.score, "signature": each.signature} for name, each in measured.items()},
         "exact_match": bootstrap.counts(right, test_set.groups, test_set.clusters),
         "perplexity": perplexities(log_probabilities, test_set.references),
         "hypotheses_sha256": evaluation_records.lines_sha256(hypotheses),
@@ -307,6 +307,7 @@ def evaluate_run(
             "tokens": [len(values) for values in log_probabilities],
             "exact_match": right,
         },
+        "sentence_scores": {name: each.sentences for name, each in measured.items() if each.sentences is not None},
     }
     if test_set.clusters:
         record["sentences"]["clusters"] = np.unique(test_set.clusters, return_inverse=True)[1].tolist()

@@ -73,6 +73,7 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
     dropout: float = option(0.1, "dropout rate of each sub-layer's output and of the embeddings", **PROBABILITY)
     attention_dropout: float = option(0.0, "dropout rate of the attention weights (paper: 0)", **PROBABILITY)
     activation_dropout: float = option(0.0, "dropout rate inside the feed-forward layer (paper: 0)", **PROBABILITY)
+    layer_dropout: float = option(0.0, "rate at which a sentence skips a sub-layer (paper: 0)", **PROBABILITY)
 
     # Layers.
     norm: Literal["post", "pre", "sandwich", "deepnorm"] = option(

@@ -13,6 +13,8 @@ from transformer_jax import cli
 from transformer_jax.commands.evaluate import table
 from transformer_jax.errors import Failed
 from transformer_jax.evaluation import measures
+from transformer_jax.extension import read_code
+from transformer_jax.files.atomic import write_record
 from transformer_jax.pictures import run_page
 
 PRIME = 13  # sentences of the test set
@@ -89,6 +91,27 @@ def test_the_table_and_the_comparison(folder, record, capsys):
 
 def evaluate(folder, *arguments, status=0):
     assert cli.main(["evaluate", f"--workdir={folder}", "--weights=averaged", *arguments]) == status
+
+
+def test_the_scores_as_json_are_the_record_without_its_sentences(folder, record, capsys):
+    evaluate(folder, "--json")
+    assert json.loads(capsys.readouterr().out) == {
+        name: value for name, value in record.items() if "sentence" not in name
+    }
+
+
+def test_a_metric_of_sentences_is_compared(folder, record, capsys, tmp_path):
+    """With the other's scores of sentences, unless another version of the metric's code made them."""
+    metric = tmp_path / "mine.py"
+    metric.write_text("def mine(hypotheses, references):\n    return [len(text) for text in hypotheses]\n")
+    kept, path = {"sentence_scores": {"mine": [1.0] * PRIME}}, tmp_path / "x.json"
+    (tmp_path / "x.txt").write_bytes((folder / "translations/test.averaged.txt").read_bytes())
+    digest = read_code(f"{metric}:mine").digest[:12]
+    for made_by, compared in ((digest, True), ("another", False)):
+        measures = record["measures"] | {"mine": {"score": 1.0, "signature": f"{metric}:mine|sha256:{made_by}"}}
+        write_record(path, record | kept | {"measures": measures})
+        evaluate(folder, f"--against={path}", f"--config.decode.metrics={metric}:mine")
+        assert ("mine of the other           1.00   p = " in capsys.readouterr().out) == compared
 
 
 def test_scores_are_printed_although_they_cannot_be_written(folder, record, capsys, monkeypatch):

@@ -1,5 +1,6 @@
 """report: the table in the terminal, and the files."""
 
+import json
 import shutil
 
 from tests.support.finished_sweeps import VARIANTS, make_sweep
@@ -10,9 +11,16 @@ def test_the_table_is_printed_and_the_files_are_written(tmp_path, capsys):
     sweep = make_sweep(tmp_path / "sweep", sentences=20)
     assert cli.main(["report", str(sweep), f"--output={tmp_path / 'out'}"]) == 0
     printed = capsys.readouterr().out
-    names = ["report.json", "report.md", "table.csv", "runs.csv", "curves.csv", "index.html"]
-    assert "A h=1" in printed and printed.splitlines()[-6:] == [str(tmp_path / "out" / name) for name in names]
+    names = ["report.json", "report.md", "checklist.md", "table.csv", "runs.csv", "curves.csv", "index.html"]
+    assert "A h=1" in printed and printed.splitlines()[-7:] == [str(tmp_path / "out" / name) for name in names]
     assert all((tmp_path / "out" / name).is_file() for name in names)
+
+
+def test_the_report_as_json_is_the_file(tmp_path, capsys):
+    sweep = make_sweep(tmp_path / "sweep", VARIANTS[:2], seeds=(0, 1), sentences=20)
+    for folder in (sweep, sweep / "runs/base/seed-0"):
+        assert cli.main(["report", str(folder), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == json.loads((folder / "report/report.json").read_text())
 
 
 def test_other_formats_are_written_instead(tmp_path, capsys):

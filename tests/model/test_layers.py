@@ -246,6 +246,16 @@ def test_dropout_falls_on_the_sublayer_and_not_on_the_residual():
     np.testing.assert_allclose(np.unique(np.round(difference, 4)), [0, 2], atol=1e-4)
 
 
+def test_layer_dropout_skips_the_sublayer_of_whole_rows():
+    """Kept ones are scaled, so that the mean stays."""
+    x = jnp.zeros((64, 3, 2), jnp.bfloat16)
+    residual, rngs = Residual("pre", layer_dropout=0.1), {"dropout": jax.random.key(0)}
+    variables = residual.init(jax.random.key(0), x, method=lambda residual, x: residual.add(residual.pre(x), x, True))
+    added = residual.apply(variables, x, jnp.full_like(x, 9.0), False, method="add", rngs=rngs)
+    assert added.dtype == jnp.bfloat16 and {*np.unique(added).tolist()} == {0.0, 10.0}
+    assert (added == added[:, :1, :1]).all() and 0 < (added == 0).all((1, 2)).sum() < 16
+
+
 # Embeddings.
 
 TOKENS = np.arange(4000)[None]

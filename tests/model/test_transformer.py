@@ -247,7 +247,7 @@ def test_logits_are_products_with_the_tied_table():
     np.testing.assert_allclose(logits, x_BTD @ table_ND.T, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "activation_dropout"])
+@pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "activation_dropout", "layer_dropout"])
 def test_each_dropout_acts_alone_follows_its_key_and_is_off_by_default(rate):
     model, variables = built(**{"dropout": 0.0, rate: 0.5})
     without = applied(built()[0], variables, SOURCE, TARGET)

@@ -51,10 +51,12 @@ LONG = ("RMSNorm_rotary & 100%", "pre-norm RMSNorm, rotary, h=16", "MAXIMUM_WIDT
 
 
 LONG_FOREST = Forest("", PERPLEXITY, dict.fromkeys(LONG, difference(-0.2, -0.5, 0.02)), "Δ perplexity in % (← better)")
+ALL_MARKS = {"one": difference(-1, -2, -0.1, 0.01), "other": difference(1, 0.1, 2, 0.01), "third": difference(0, -1, 1)}
+MANY_MARKS = Forest("", BLEU, ALL_MARKS, "x", margin=(-0.5, 0.5))
 LONG_CURVES = Curves("", [BASE._replace(name=name) for name in LONG], "updates", "perplexity")
 
 
-@pytest.mark.parametrize("plot", [LONG_FOREST, LONG_CURVES], ids=["forest", "curves"])
+@pytest.mark.parametrize("plot", [LONG_FOREST, LONG_CURVES, MANY_MARKS], ids=["forest", "curves", "legend"])
 def test_long_names_and_titles_are_inside_the_figure(plot):
     with matplotlib.rc_context(STYLE):
         figure = figure_of(plot)
@@ -70,6 +72,26 @@ def test_one_wide_interval_does_not_squeeze_the_others():
     assert -3 < left < -0.8 and 0.8 < right < 3
     left, right = reach([difference(-2.5, -12.0, 7.0)])
     assert left < -12 and right > 7  # whole
+
+
+def test_what_is_beyond_the_axes_is_marked_at_their_edge_and_the_margin_is_in_them():
+    rows = {f"v{n}": difference(0.5, 0.2, 0.8) for n in range(5)} | {"wide": difference(0.1, -900.0, 900.0)}
+    left, right = reach([*rows.values()], (-5.0, 5.0))
+    assert left < -5 and right > 5
+    plot = Forest("", BLEU, rows, "x", {"v0": [0.5, 70.0]}, (-5.0, 5.0))
+    with matplotlib.rc_context(STYLE):
+        (axes,) = figure_of(plot).axes
+    arrows = {(line.get_marker(), *line.get_xydata()[0].tolist()) for line in axes.lines if line.get_marker() in "<>"}
+    assert arrows == {("<", left, 5), (">", right, 5), (">", right, 0.28)}
+
+
+def test_names_that_differ_at_their_end_are_told_apart():
+    names = [
+        f"positions={kind} against sinusoidal × heads=8 against 4" for kind in ("relative", "relative to the right")
+    ]
+    with matplotlib.rc_context(STYLE):
+        (axes,) = figure_of(Forest("", BLEU, dict.fromkeys(names, ROWS["h=1"]), "x")).axes
+    assert [label.get_text().replace("\n", " ") for label in axes.get_yticklabels()] == names
 
 
 def test_a_row_for_each_variant_with_its_interval(whole):

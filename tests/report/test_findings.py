@@ -10,9 +10,20 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from tests.support.finished_sweeps import VARIANTS, Report, changed, edit, make_run, make_sweep, record_file, variant
+from tests.support.finished_sweeps import (
+    VARIANTS,
+    Report,
+    changed,
+    edit,
+    make_run,
+    make_sweep,
+    record_file,
+    seed_folder,
+    variant,
+    write,
+)
 from transformer_jax import cli
-from transformer_jax.report.findings import effects, find
+from transformer_jax.report.findings import _simple, effects, find
 from transformer_jax.report.results import load_sweep
 from transformer_jax.report.table import score_records
 from transformer_jax.report.write import write_report
@@ -121,6 +132,38 @@ def test_effects_and_contrasts_are_sums_of_means(asked):
     assert contrast["corrected_p"] == contrast["p_value"]
 
 
+def test_simple_effects_are_differences_at_each_level_of_the_others(asked):
+    (test,) = asked.json["tests"]
+    means = {name: np.mean(scores) for name, scores in test["bleu"].items()}
+    found = {name: effect["value"] for name, effect in test["bleu_simple_effects"].items()}
+    expected = {
+        "heads=1 against 8 at norm=post": means["h1"] - means["base"],
+        "heads=1 against 8 at norm=pre": means["both"] - means["pre"],
+        "norm=pre against post at heads=8": means["pre"] - means["base"],
+        "norm=pre against post at heads=1": means["both"] - means["h1"],
+    }
+    assert found == pytest.approx(expected)
+    assert {*effects([*asked.content.sweep.variants[:3]], "base", _simple)} == {
+        "heads=1 against 8 at norm=post",
+        "norm=pre against post at heads=8",
+    }
+
+
+def test_the_family_that_answers_is_first_with_its_verdicts(asked, tmp_path):
+    first, second, *_ = asked.content.tests[0].summary
+    assert "differences" not in first and "Equivalent within 10 % of perplexity:" in second
+    sweep = shutil.copytree(asked.content.sweep.path, tmp_path / "sweep")
+    report = Report(changed(sweep, answered_by="effects"))
+    first, second, *_ = report.content.tests[0].summary
+    start = "Primary metric, Perplexity per token, main effects and interactions: significantly "
+    assert (
+        first.startswith(start)
+        and "undecided: " in first
+        and second.startswith("Primary metric, Perplexity per token: ")
+    )
+    assert report.json["facts"]["primary"] == "perplexity on test, main effects and interactions"
+
+
 def test_each_grid_of_a_sweep_is_a_design_of_its_own():
     rotary = [variant(f"r{i}", levels={"heads": heads, "positions": "rotary"}) for i, heads in enumerate("81")]
     sinusoids = [variant(f"s{i}", levels={"heads": heads, "positions": "sinusoidal"}) for i, heads in enumerate("81")]
@@ -146,7 +189,10 @@ def test_controls_are_not_in_the_family_of_the_question(asked):
 def test_the_primary_metric_is_first_and_all_others_are_called_secondary(asked):
     columns = [column.title for column in asked.content.tests[0].table.columns if column.kind == "scores"]
     assert columns[:2] == ["PPL (primary)", "BLEU (secondary)"]
-    assert asked.json["primary"] == "perplexity" and asked.json["facts"]["primary"] == "perplexity on test"
+    assert (
+        asked.json["primary"] == "perplexity"
+        and asked.json["facts"]["primary"] == "perplexity on test, differences from the baseline"
+    )
     assert asked.content.tests[0].summary[0].startswith("Primary metric, Perplexity per token")
     assert [*asked.content.tests[0].forests["differences"]] == ["perplexity", "bleu"]
     assert asked.content.scatter.y == "PPL"
@@ -175,7 +221,7 @@ def test_every_form_has_the_families(asked, tmp_path, capsys):
     assert title in asked.page and title in asked.markdown and f"| {EFFECTS[2]} |" in asked.markdown
     with open(asked.directory / "contrasts.csv", newline="", encoding="utf-8") as file:
         rows = {(row["family"], row["contrast"], row["metric"]): row for row in csv.DictReader(file)}
-    assert len(rows) == 2 * (3 + 1 + 1)
+    assert len(rows) == 2 * (3 + 4 + 1 + 1)
     value = asked.json["tests"][0]["bleu_effects"][EFFECTS[2]]["value"]
     assert float(rows["effects", EFFECTS[2], "bleu"]["value"]) == value
     assert cli.main(["report", str(asked.content.sweep.path), f"--output={tmp_path}", "--format=latex,svg"]) == 0
@@ -187,7 +233,7 @@ def test_every_form_has_the_families(asked, tmp_path, capsys):
     latex = (tmp_path / "effects_test.tex").read_text()
     assert "for 3 comparisons" in latex
     assert f"{value:+.2f}".replace("-", "$-$") in latex and "heads=1 against 8" in latex
-    assert "% primary: perplexity on test\n" in latex
+    assert "% primary: perplexity on test, differences from the baseline\n" in latex
 
 
 def test_runs_have_their_levels_and_updates(asked):
@@ -228,6 +274,51 @@ def test_a_custom_metric_may_be_primary(sweep, best_is, better):
         "perplexity",
         "exact_match",
     }
+
+
+def test_a_metric_of_sentences_has_the_intervals_of_the_librarys(sweep):
+    """Its scores are those of exact match in percent, so every number is the same, in clusters of sentences too."""
+    rng = np.random.default_rng(0)
+    for name, right in (("base", 0.5), ("A h=1", 0.1), ("A h=4", 0.5)):
+        for seed in (0, 1):
+            path = record_file(sweep, name, seed)
+            record = json.loads(path.read_text())
+            matches = (rng.random(20) < right).astype(int).tolist()
+            kept = {"exact_match": matches, "clusters": [number // 2 for number in range(20)]}
+            scores = {"mine": [100.0 * match for match in matches]}
+            measures = record["measures"] | {"mine": {"score": 5.0 * sum(matches), "signature": "mine"}}
+            edit(path, measures=measures, sentences=record["sentences"] | kept, sentence_scores=scores)
+    report = Report(sweep)
+    found = report.content.tests[0].findings.by_metric
+    assert found["mine"].metric.by_sentence and found["mine"].differences["A h=1"].error > 0
+    numbers = [
+        (d.value, d.error, d.df, d.p_value)
+        for metric in ("mine", "exact_match")
+        for d in found[metric].differences.values()
+    ]
+    assert numbers[:2] == numbers[2:]
+    assert "mine account for the choice of seeds only" not in report.words
+    edit(path, sentence_scores={"mine": [1.0]})
+    assert "lists of sentences differ in length" in load_sweep(sweep).problems[0]
+
+
+@pytest.mark.parametrize("of_sentences", [True, False])
+def test_the_score_of_an_analysis_is_compared_like_a_metric(sweep, of_sentences):
+    for name, score in (("base", 1.0), ("A h=1", 2.0), ("A h=4", 1.0)):
+        for seed in (0, 1):
+            scores = [score + 0.1 * seed + 0.01 * number for number in range(20)]
+            found = {"score": float(np.mean(scores)), "scores": scores if of_sentences else None}
+            write(seed_folder(sweep, name, seed) / "analysis" / "depth.json", found)
+    report = Report(changed(sweep, primary="depth", margin={"depth": 3}))
+    found = report.content.tests[0].findings.by_metric["depth"]
+    assert (found.role, found.metric.by_sentence) == ("primary", of_sentences)
+    assert found.differences["A h=1"].value == pytest.approx(1.0)
+    assert report.lines[1]["depth_mean"] == str(found.mean("A h=1")) and "Primary metric, depth:" in report.words
+    assert any(row["metric"] == "depth" for row in score_records(report.content.sweep))
+    write(seed_folder(sweep, "base", 0) / "analysis" / "depth.json", {"score": 1.0, "scores": [1.0]})
+    write(seed_folder(sweep, "base", 1) / "analysis" / "depth.json", {"score": "high"})
+    problems = load_sweep(sweep).problems
+    assert "not one finite number for each of 20 sentences" in problems[0] and "not a finite number" in problems[1]
 
 
 def test_seeds_that_tie_say_nothing_without_scores_of_sentences(sweep):

@@ -4,6 +4,7 @@ import csv
 import fcntl
 import io
 import json
+import re
 import shutil
 import socket
 from xml.etree import ElementTree
@@ -30,7 +31,7 @@ from transformer_jax.report.write import latex_table, write_report
 
 def latex(report, number):
     test = report.content.tests[number]
-    return latex_table(report.content, test, test.table)
+    return latex_table(report.content, test, test.table.for_latex())
 
 
 def test_json_has_what_the_report_says(whole):
@@ -129,6 +130,23 @@ def test_variants_with_the_same_note_share_its_number_in_latex(tmp_path):
     made = [variant("base"), *(variant(name, note="half the data") for name in ("a", "b"))]
     table = latex(Report(make_sweep(tmp_path, made, seeds=(0,), sentences=10)), 0)
     assert table.count("half the data") == 1 and table.count(r"\textsuperscript{1}") == 3
+
+
+def test_latex_has_the_chosen_columns_the_labels_and_the_looks(sweep, tmp_path, capsys):
+    variants = json.loads((sweep / "sweep.json").read_text())["variants"]
+    changed(sweep, variants=[variants[0], {**variants[1], "label": "one head"}, variants[2]])
+    write(sweep / "looks.json", {"looks": [{"seeds": [0], "compared": [0], "when": ""}]})
+    options = ["report", str(sweep), "--format=latex,svg", f"--output={tmp_path}"]
+    assert cli.main([*options, "--columns=parameters,bleu*,model.num_heads"]) == 0
+    table = (tmp_path / "table_test.tex").read_text()
+    (heads,) = [line for line in table.splitlines() if "multicolumn{1}{c}{params}" in line]
+    titles = re.findall(r"\\multicolumn\{\d\}\{c\}\{(.*?)\} ", heads)
+    assert titles == ["params", "BLEU", r"$\Delta$ BLEU", "p (corrected)", "h"]
+    assert "\none head" in table and "A h=1" not in table
+    assert "Seeds 1 were finished after a report of seeds 0." in table
+    assert cli.main([*options, "--columns=blue"]) == 2
+    assert "--columns=blue: matches no column; did you mean bleu" in capsys.readouterr().err
+    assert cli.main(["report", str(sweep), "--columns=bleu"]) == 2
 
 
 def test_figures_of_the_page_are_those_for_the_paper(whole, sweep):

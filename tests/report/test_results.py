@@ -29,7 +29,7 @@ def test_names_of_test_sets_have_no_folders(sweep, recorded, shown):
     assert load_sweep(sweep).problems == []
     report = Report(sweep)
     test = report.content.tests[0]
-    latex = latex_table(report.content, test, test.table)
+    latex = latex_table(report.content, test, test.table.for_latex())
     assert rf"\caption{{made-up: {shown} (20 sentences)." in latex
     assert shown in report.page and shown in report.markdown
     assert "/home/me" not in "".join([latex, report.page, report.markdown, json.dumps(report.json)])

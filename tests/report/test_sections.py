@@ -1,5 +1,6 @@
 """The sections of a report: published scores, exact match by group and length, learning rates, analyses."""
 
+import csv
 import json
 
 import numpy as np
@@ -116,7 +117,7 @@ def test_groups_may_depend_on_what_a_variant_was_trained_on(sweep):
         write(path, record)
     found = texts(Report(sweep).content.exact_match[0].tables[0])
     assert found["even"][0] == "4 or 10" and found["even"][2] == "25.00 ± 0.00"
-    assert found["unseen"] == ["2", "", "0.000 ± 0.000", ""]
+    assert found["unseen"] == ["2", "", "0.00 ± 0.00", ""]
 
 
 def test_lengths_by_variants_with_the_training_limit_marked(sweep):
@@ -215,11 +216,19 @@ def test_tables_are_averaged_and_plots_are_of_the_first_seed(sweep):
     (analysis,) = report.content.analyses
     rows = [[row.name, *(cell.text for _, cell in cells)] for row, cells in analysis.tables[0].lines]
     assert rows == [["base", "1", "head", "0.5"], ["base", "2", "head", "3 (1 of 2 seeds)"]]
+    assert analysis.tables[0].columns[2].cells[0].detail == "± 0.35"
     assert analysis.plots["base"][0].series[0].y == [1.0, 5.0]
     (kept,) = report.json["analyses"]
-    assert kept["tables"][0] == {"title": "T", "columns": ["variant", "l", "h", "e"], "rows": rows}
-    assert "| base | 1 | head | 0.5 |" in report.markdown and ">Analyses</h2>" in report.page
+    values = [["base", "1", "head", 0.5], ["base", "2", "head", 3.0]]
+    assert kept["tables"][0] == {"title": "T", "columns": ["variant", "l", "h", "e"], "rows": values}
+    assert "| base | 1 | head | 0.5 ± 0.35 |" in report.markdown and ">Analyses</h2>" in report.page
     assert "#### T" in report.markdown and "#### each head" not in report.markdown  # which is on the page only
+    with open(report.directory / "analyses.csv") as file:
+        first, second = csv.DictReader(file)
+    half = 12.706204736 * 0.25  # the quantile of t with one degree of freedom, and the standard error
+    assert (first["analysis"], first["table"], first["variant"], first["label"]) == ("heads", "T", "base", "1 head")
+    assert (float(first["low"]), float(first["high"])) == pytest.approx((0.5 - half, 0.5 + half))
+    assert (second["column"], second["seeds"], second["mean"], second["sd"]) == ("e", "1", "3.0", "")
     assert "each head: a table of 101 rows" in report.markdown and "<h4>each head</h4>" in report.page
 
 

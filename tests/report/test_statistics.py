@@ -15,7 +15,7 @@ from transformer_jax.report.statistics import (
     bleu_scores,
     contrasts,
     log_perplexity_scores,
-    share_scores,
+    mean_scores,
 )
 
 WORDS = np.array(list("abcdefghijklmnop"))
@@ -193,7 +193,7 @@ def test_clusters_are_resampled_whole(score):
 
     def scored(right_RN, clusters_N):
         if score == "share":
-            return share_scores(right_RN, clusters_N)
+            return mean_scores(100 * right_RN, clusters_N)
         if score == "perplexity":
             return log_perplexity_scores(-1 - right_RN, np.ones(right_RN.shape[1]), clusters_N)
         return bleu_scores(right_RN[..., None] * 3 + np.array([9, 9, 5, 4, 3, 2, 9, 8, 7, 6]), clusters_N)
@@ -269,7 +269,7 @@ def test_scores_without_any_noise_differ_by_nothing_or_certainly():
     assert (same.p_value, same.low, same.high, same.significant, same.mde) == (1.0, 0.0, 0.0, False, None)
     assert not compare(scores, groups, [(1, 0)], margin=1.0)[0].equivalent  # how much they may differ is not known
     assert other.significant
-    (found,) = compare(share_scores(np.tile(np.arange(49) % 7 < 3, (6, 1))), [[0, 1, 2], [3, 4, 5]], [(1, 0)])
+    (found,) = compare(mean_scores(np.tile(100.0 * (np.arange(49) % 7 < 3), (6, 1))), [[0, 1, 2], [3, 4, 5]], [(1, 0)])
     assert (found.value, found.error, found.p_value) == (0, 0, 1)  # identical runs do not differ by rounding
 
 
@@ -280,7 +280,7 @@ def test_seeds_that_tie_by_luck_are_not_certain(wrong):
     ends = np.cumsum(wrong)
     for run, (end, number) in enumerate(zip(ends, wrong, strict=True)):
         right[run, end - number : end] = 0
-    scores, groups = share_scores(right), np.split(np.arange(len(wrong)), 2)
+    scores, groups = mean_scores(100 * right), np.split(np.arange(len(wrong)), 2)
     (found,) = compare(scores, groups, [(1, 0)])
     seeds = len(groups[0])
     # The variance of a count is about the count, and one example is 0.2 %.

@@ -5,7 +5,7 @@ import json
 import re
 
 from tests.support.finished_sweeps import VARIANTS, Report, make_sweep, record_file, variant, write
-from transformer_jax.report.table import option_columns
+from transformer_jax.report.table import option_columns, score_cells
 
 
 def test_table_has_the_form_of_the_paper(whole):
@@ -24,6 +24,11 @@ def test_table_has_the_form_of_the_paper(whole):
     shown = {column.key: column for column in whole.content.tests[0].table.columns}
     assert shown["bleu_p"].title == "p (corrected)" and shown["model.num_heads"].cells[1].text == "1"
     assert all(len(column.cells) == len(sweep.variants) for column in shown.values())
+
+
+def test_the_scores_of_a_column_have_the_same_number_of_decimals():
+    assert [cell.text for cell in score_cells([[9.9], [], [10.25, 10.75]])] == ["9.90", "", "10.50"]
+    assert [cell.detail for cell in score_cells([[0.5, 1.5], [9.0, 9.5]])] == ["± 0.707", "± 0.354"]
 
 
 def test_a_control_has_the_options_of_the_variant_that_it_repeats(tmp_path):

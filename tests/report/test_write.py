@@ -23,6 +23,27 @@ def test_page_has_every_part(whole):
     assert "2 cpu" in whole.page and "0.10.2" in whole.page
 
 
+def test_the_checklist_answers_from_the_records(whole, tmp_path):
+    text = (whole.directory / "checklist.md").read_text()
+    test = whole.content.tests[0]
+    digest = test.findings.measured[0].digest
+    for answer in (
+        "Parameters, by variant: 150 k to 300 k.",
+        f"test of made-up: 40 sentences; SHA-256 of the texts: {digest}",
+        "All 15 runs are finished.",
+        "Seeds: 0, 1, 2. Differences between seeds include",
+        "Learning rates were not tuned",
+        "Interim looks: none",
+        "no primary metric; margin: none; contrasts: none; evaluated weights: latest.",
+        "15 min",
+        "Limitation: Nothing here was trained.",
+    ):
+        assert answer in " ".join(text.split()), answer
+    declared = make_sweep(tmp_path / "sweep", seeds=(0,), sentences=5, primary="bleu", margin={"bleu": 0.5})
+    text = " ".join((Report(declared).directory / "checklist.md").read_text().split())
+    assert "the primary metric, bleu on test, differences from the baseline; margin: 0.5 BLEU;" in text
+
+
 def test_hostile_text_is_shown_and_not_interpreted(tmp_path, capsys):
     evil = variant(HOSTILE, -1.0, slug="evil", group=HOSTILE, note=HOSTILE, changes={"model.positions": HOSTILE})
     made = make_sweep(tmp_path, (variant("base"), evil, variant("Größe=大 | `x`", slug="g")), sentences=20)

@@ -14,7 +14,7 @@ from transformer_jax.sweeps.worker import Worker
 
 FUNCTIONS = """
 def words(run, config, tests):
-    return {"title": "Words", "text": str(len(tests["test"].sources))}
+    return {"title": "Words", "score": [len(text.split()) for text in tests["test"].sources]}
 
 def count(hypotheses, references, sources):
     return len(hypotheses)

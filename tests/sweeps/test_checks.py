@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from tests.support.places import ROOT
 from tests.support.sweep_runs import BASE, FOUR, defined
 from transformer_jax.errors import ConfigError
 from transformer_jax.report import table
@@ -100,6 +101,11 @@ def test_all_that_is_wrong_is_reported_at_once():
         ([Variant("again", FOUR.changes, same_as="base")], {}, "same_as: a control has no changes"),
         ([Variant("a", {**WIDE, "train.keep_best": 0})], {"weights": "best"}, "keep_best"),
         ([Variant("a", {**WIDE, "train.keep_latest": 1})], {"weights": "averaged"}, "keep_latest"),
+        ([FOUR], {"answered_by": "all"}, "answered_by = 'all': must be one of differences, effects"),
+        ([FOUR], {"answered_by": "simple_effects"}, "no variant has levels"),
+        ([FOUR], {"answered_by": "contrasts"}, "answered_by = 'contrasts': there are none"),
+        ([FOUR], {"weights": "ema"}, "optimizer.ema"),
+        ([], {"analyses": {"chrf": f"{ROOT}/experiments/heads.py:what_heads_do"}}, "is the name of a metric"),
         ([Variant("a", {"model": {"d_ff": 64}})], {}, "variant 'a': model: no such option"),
         ([], {"vary": ["dropout"]}, "vary"),
         ([], {"vary": ["order"], "overrides": [("data.order_seed", "1")]}, "data.order_seed = 1"),

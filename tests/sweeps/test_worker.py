@@ -10,6 +10,7 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.devices import one_device
@@ -17,6 +18,7 @@ from tests.support.sweep_runs import FOUR, defined, pretend_finished
 from tests.sweeps.conftest import work
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, Diverged, Failed
+from transformer_jax.experiment import TestSet
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.processes.hardware import cores
 from transformer_jax.runs.metrics import read_metrics
@@ -173,11 +175,13 @@ def test_a_result_is_that_of_the_run(worked):
     assert record["n"] == 10 and record["measures"]["bleu"]["score"] == result["tests"]["test"]["bleu"]
     right = sum(record["sentences"]["exact_match"])
     assert result["tests"]["test"]["exact_match"] == {"right": right, "total": 10}
-    assert result["tests"]["test"]["custom_metrics"] == {"count": 10.0}
+    words = [len(text.split()) for text in Prepared.open(run.folder.data(run.experiment)).texts("test")[0]]
+    assert result["tests"]["test"]["custom_metrics"] == {"count": 10.0, "words": np.mean(words)}
     lengths = Prepared.open(run.folder.data(run.experiment)).pairs("train").target_lengths
     assert result["longest_target"] == lengths.max() + 1  # <eos>
     assert result["devices"] == ("1 CPU core" if cores() == 1 else f"{cores()} CPU cores")
-    assert json.loads(run.analysis("words").read_text()) == {"title": "Words", "text": "10"}
+    found = json.loads(run.analysis("words").read_text())
+    assert found == {"title": "Words", "score": np.mean(words), "scores": words}
 
 
 def test_a_metric_is_edited_and_the_runs_are_measured_again(worked, tmp_path):
@@ -196,7 +200,7 @@ def test_a_metric_is_edited_and_the_runs_are_measured_again(worked, tmp_path):
         assert work(folder, launched(), "base/seed-0") == 0
     run, result = folder.find(launched(), "base/seed-0"), result_of(folder)
     assert run.is_finished() and run.folder.metrics.read_text() == trained
-    assert result["tests"]["test"]["custom_metrics"] == {"count": 11.0}
+    assert result["tests"]["test"]["custom_metrics"]["count"] == 11.0
     assert result["code"] == launched().code
     for function, line in (("words", 'return {"title": "Words"'), ("count", "return 1 + len(hypotheses)")):
         before = file.read_text()
@@ -237,3 +241,16 @@ def test_an_analysis_must_return_a_dict_of_json(tmp_path, name):
     file.write_text(ANALYSES)
     with pytest.raises(BadInput, match=f"analysis '{name}': "):
         worker.analyse(None, None, {}, name, f"{file}:{name}")
+
+
+@pytest.mark.parametrize(("score", "kept"), [("2", (2.0, None)), ("[0, True]", (0.5, [0.0, 1.0])), ("[1, 2, 3]", None)])
+def test_an_analysis_may_have_a_score(tmp_path, score, kept):
+    file = tmp_path / "score.py"
+    file.write_text(f"def depth(run, config, tests):\n    return {{'score': {score}}}\n")
+    tests = {"test": TestSet("test", "test", ["a", "b"], ["c", "d"])}
+    if kept is None:
+        with pytest.raises(BadInput, match=r"analysis 'depth': .*one for each sentence"):
+            worker.analyse(None, None, tests, "depth", f"{file}:depth")
+    else:
+        found = worker.analyse(None, None, tests, "depth", f"{file}:depth")
+        assert (found["score"], found["scores"]) == kept

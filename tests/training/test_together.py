@@ -110,11 +110,13 @@ def run_of(place, **changes):
 def runs(place):
     """Two that go well and differ in more than the seed, and one that diverges."""
     usual = {"model__dropout": 0.1, "optimizer__weight_decay": 0.1, "optimizer__clip_norm": 1.0}
-    usual["model__mup_base_d_model"] = 8
+    usual |= {"model__mup_base_d_model": 8, "optimizer__ema": 0.9}
     other = {
         "seed": 2**32 - 1,
         "model__dropout": 0.0,
         "model__attention_dropout": 0.2,
+        "model__layer_dropout": 0.1,
+        "optimizer__ema": 0.8,
         "train__label_smoothing": 0.0,
         "train__z_loss": 0.1,
         "optimizer__learning_rate": 1e-2,

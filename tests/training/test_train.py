@@ -27,10 +27,11 @@ from transformer_jax import load_run
 from transformer_jax.config import TrainConfig
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import EXIT_UNFINISHED
-from transformer_jax.runs.export import SavedWeights
+from transformer_jax.runs.export import SavedWeights, flat
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.training import steps
 from transformer_jax.training.train import Trainer
+from transformer_jax.translation.load import read_weights
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +98,30 @@ def test_stopped_and_resumed_is_the_uninterrupted_run(place, straight, monkeypat
     assert "; the same command resumes the run; " in printed
     assert "resuming from the checkpoint of step 13" in train_here(workdir)
     assert_same_run(workdir, straight)
+
+
+def test_sampled_subwords_and_the_average_are_resumed_to_the_bit(place, monkeypatch):
+    """And skipped layers: stopped within an epoch and resumed, a run is the one that was never stopped."""
+    options = ("data.tokenizer=bpe", "data.hard_vocab_limit=false", "data.subword_sampling=0.3")
+    options += ("model.vocab_size=300", "model.layer_dropout=0.2", "optimizer.ema=0.9")
+    folders = place / "sampled", place / "sampled and stopped"
+    train_here(folders[0], *options)
+    take_step = Trainer.take_step
+
+    def stopping(self, *arguments):
+        take_step(self, *arguments)
+        if self.step == 13:
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "take_step", stopping)
+        train_here(folders[1], *options, status=EXIT_UNFINISHED)
+    train_here(folders[1], *options)
+    assert_same_run(*folders)
+    averages = [flat(read_weights(folder, "ema").params) for folder in folders]
+    for name, array in averages[0].items():
+        np.testing.assert_array_equal(averages[1][name], array, err_msg=name)
+    assert any(not np.array_equal(array, weights(folders[0])[name]) for name, array in averages[0].items())
 
 
 def resumable(folder, workdir):

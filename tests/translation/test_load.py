@@ -29,6 +29,8 @@ def test_weights_are_those_asked_for(averaged_run):
     by_name, by_path = load_run(run, "averaged"), load_run(run, str(run / "averaged"))
     assert by_name.weights_sha256 == by_path.weights_sha256 == exported.weights_sha256
     assert exported.steps == [7]
+    with pytest.raises(BadInput, match="was trained without optimizer"):
+        read_weights(run, "ema")
     with pytest.raises(BadInput, match="--weights=newest: is neither"):
         read_weights(run, "newest")
     with pytest.raises(BadInput, match="is an exported folder"):

@@ -21,6 +21,7 @@ from transformer_jax.model.transformer import abstract_params
 from transformer_jax.runs.checkpoint import digests
 from transformer_jax.update.optimizer import (
     HIDDEN,
+    averaged_params,
     inverse_sqrt_schedule,
     make_schedule,
     mup_rate_factors,
@@ -114,6 +115,20 @@ def test_a_parameters_learning_rate_can_be_multiplied():
     scaled = updated(settings, rate_factors={path: 0.3 if path == KERNEL else 1.0 for path in BEFORE})
     np.testing.assert_allclose(scaled[KERNEL], updated(stronger, rate=0.03)[KERNEL], rtol=1e-5)
     np.testing.assert_array_equal(scaled[BIAS], updated(settings)[BIAS])
+
+
+def test_the_moving_average_is_of_the_parameters_after_each_update():
+    config = OptimizerConfig(name="sgd", ema=0.75, clip_norm=1e9)
+    optimizer, params = optimizer_of(config, lambda count: 0.5), {"kernel": jnp.full((2, 2), 8.0)}
+    state, seen = optimizer.init(params), []
+    for step in range(3):
+        changes, state = optimizer.update({"kernel": jnp.full((2, 2), float(step))}, state, params)
+        params = optax.apply_updates(params, changes)
+        seen.append(float(params["kernel"][0, 0]))
+    weights = np.array([0.75**2, 0.75, 1.0])
+    found = averaged_params(state, 0.75)["kernel"]
+    assert found.dtype == np.float32 and seen == [8.0, 7.5, 6.5]
+    np.testing.assert_allclose(found, weights @ seen / weights.sum(), rtol=1e-6)
 
 
 def test_gradients_longer_than_clip_norm_are_shortened():

@@ -12,7 +12,7 @@ from transformer_jax.files import output, paths, remote
 from transformer_jax.files.paths import BUCKETS
 from transformer_jax.shipped import PRESET
 
-WEIGHTS = "latest (the default) or best checkpoint, averaged, or an exported folder"
+WEIGHTS = "latest (the default) or best checkpoint, averaged, ema (optimizer.ema), or an exported folder"
 
 
 class Parser(argparse.ArgumentParser):

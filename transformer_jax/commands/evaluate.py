@@ -12,6 +12,7 @@ scores are equal.
 """
 
 import argparse
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from transformer_jax.files.record import read_typed
 from transformer_jax.runs import records
 
 if TYPE_CHECKING:
+    from transformer_jax.bootstrap import Scored
     from transformer_jax.experiment import TestSet
     from transformer_jax.translation.load import Run
 
@@ -40,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", help="a split of the run's data: test (the default), valid ...")
     parser.add_argument("--source", type=path, metavar="FILE", help="instead of a split: text, one sentence per line")
     parser.add_argument("--target", type=path, metavar="FILE", help="the references of --source, line by line")
+    parser.add_argument("--json", action="store_true", help="print the scores as JSON, and no table")
     against = "another run (or a .json of its translations/) to compare with"
     parser.add_argument("--against", type=path, metavar="RUN", help=against)
 
@@ -59,15 +62,33 @@ def run(arguments: argparse.Namespace) -> None:
     evaluation = evaluate_run(model, decode, test_set, arguments.weights)
     if other is not None:
         texts = evaluation.hypotheses, their_hypotheses, test_set.references
-        tests = paired_bootstrap(*texts, test_set.clusters, decode.bleu_tokenize)
+        metrics = _scored_by_both(evaluation.record, other)
+        tests = paired_bootstrap(*texts, test_set.clusters, decode.bleu_tokenize, metrics)
         facts = {key: other.get(key) for key in ("weights", "steps", "decode", "weights_sha256")}
         evaluation.record["against"] = {"run": arguments.against, **facts, **tests}
     directory = Path(arguments.workdir) / "translations"
+    if arguments.json:
+        shown = {key: value for key, value in evaluation.record.items() if "sentence" not in key}
+        print(json.dumps(shown, ensure_ascii=False, indent=1))
+        evaluation.save(directory, name)
+        return
     print(table(evaluation.record))  # first: the folder may be read-only, or the disk full
     for note in RunFolder(arguments.workdir).notes():
         print(f"note: {note}")
     evaluation.save(directory, name)
     print(f"\n{directory / name}.txt and .json")
+
+
+def _scored_by_both(record: Mapping[str, Any], other: Mapping[str, Any]) -> "dict[str, Scored]":
+    """The custom metrics with scores of sentences that the same code gave both runs."""
+    from transformer_jax.bootstrap import Scored
+
+    found = {}
+    for name, ours in record["sentence_scores"].items():
+        signature, theirs = record["measures"][name]["signature"], other.get("sentence_scores", {}).get(name)
+        if theirs is not None and other["measures"][name]["signature"] == signature:
+            found[name] = Scored(ours, theirs, signature)
+    return found
 
 
 def table(record: Mapping[str, Any]) -> str:
@@ -96,9 +117,10 @@ def table(record: Mapping[str, Any]) -> str:
         changed = records.search_difference(other, search)
         another = f"; with another search: {changed}" if changed else ""
         lines += ["", f"against {other['run']}: {_weights(other)}{another}"]
-        for name in ("bleu", "chrf", "exact_match"):
-            test = f"p = {other[name]['p_value']:.4f}   {other[name]['signature']}"
-            lines.append(f"{name + ' of the other':<24}{other[name]['other']:8.2f}   {test}")
+        for name, test in other.items():
+            if isinstance(test, dict) and "p_value" in test:
+                p_value = f"p = {test['p_value']:.4f}   {test['signature']}"
+                lines.append(f"{name + ' of the other':<24}{test['other']:8.2f}   {p_value}")
     return "\n".join(lines)
 
 

@@ -5,11 +5,11 @@
   transformer-jax report runs/table3 --format=latex,pdf --output=paper/table3
   transformer-jax report runs/demo   (one run: its scores with their signatures, its command, and what to cite)
 
-Writes index.html (opens in a browser without a network), report.md, table.csv, runs.csv (a line for each score of each
-run), curves.csv (losses during training), contrasts.csv (effects of factors, contrasts and controls) and report.json
-into SWEEP/report/; for one run, report.md and report.json. --format=latex writes tables with booktabs instead,
---format=svg or pdf figures that are one column wide, --format=latex,pdf both. SWEEP/looks.json keeps which seeds the
-sweep had when a report was made.
+Writes into SWEEP/report/: index.html (opens in a browser without a network), report.md, report.json, table.csv,
+runs.csv (a line for each score of each run), curves.csv (losses during training), contrasts.csv (effects, contrasts and
+controls), analyses.csv and checklist.md; for one run, report.md and report.json. --format=latex writes tables with
+booktabs instead, --format=svg or pdf figures one column wide, --format=latex,pdf both. SWEEP/looks.json keeps which
+seeds the sweep had when a report was made.
 Also works on an unfinished sweep: runs that failed, are running or waiting are shown as such.
 """
 
@@ -27,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="SWEEP", type=path, help="the folder of a sweep, or of a run")
     parser.add_argument("--output", type=path, metavar="DIR", help="where to write the report (default: SWEEP/report)")
     about = "html (the default), latex, svg, pdf, or several, separated by commas"
+    parser.add_argument("--json", action="store_true", help="print report.json, and no tables")
+    about = "columns of LaTeX tables, by the names they have in table.csv, separated by commas: bleu*,parameters"
+    parser.add_argument("--columns", type=lambda text: text.split(","), default=(), metavar="NAMES", help=about)
     parser.add_argument("--format", dest="formats", type=formats, default=("html",), metavar="FORMAT", help=about)
 
 
@@ -39,15 +42,26 @@ def formats(text: str) -> list[str]:
 
 def run(arguments: argparse.Namespace) -> None:
     from transformer_jax.report import single_run, write
+    from transformer_jax.report.report import to_json
     from transformer_jax.report.text import terminal_table
 
     if single_run.is_run(arguments.folder):
-        if "html" not in arguments.formats:
-            raise BadInput(f"--format: {arguments.folder} is a run; only a sweep has tables and figures for papers")
+        if "html" not in arguments.formats or arguments.columns:
+            raise BadInput(
+                f"--format, --columns: {arguments.folder} is a run; only a sweep has tables and figures for papers"
+            )
         text, files = single_run.write(arguments.folder, arguments.output)
+        if arguments.json:
+            print(files[0].read_text(encoding="utf-8"), end="")
+            return
         print("\n".join(map(visible, text.splitlines())), "", *files, sep="\n")
         return
-    report, files = write.write_report(arguments.folder, arguments.output, arguments.formats)
+    if arguments.columns and "latex" not in arguments.formats:
+        raise BadInput("--columns: has no effect without --format=latex")
+    report, files = write.write_report(arguments.folder, arguments.output, arguments.formats, arguments.columns)
+    if arguments.json:
+        print(write.json_text(to_json(report)), end="")
+        return
     width = shutil.get_terminal_size((160, 24)).columns
     lines = [*report.mixtures]
     for test in report.tests:

@@ -10,15 +10,16 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from transformer_jax.config import DataConfig
 from transformer_jax.data.buckets import Buckets, Shape, choose_buckets, even_rows, rows_within
 from transformer_jax.data.packing import pack, row_widths
-from transformer_jax.data.prepared import TokenPairs
-from transformer_jax.data.tokenizer import BOS, EOS, PAD
+from transformer_jax.data.prepared import SIDES, TokenPairs, flatten
+from transformer_jax.data.subwords import SubwordSampler
+from transformer_jax.data.tokenizer import BOS, EOS, PAD, SentencePieceTokenizer
 from transformer_jax.errors import BadInput
 
 EVALUATION_SHAPES = 8
@@ -84,7 +85,7 @@ class _Batches:
         self._target_lengths = pairs.target_lengths + 1
         self.shapes: tuple[Shape, ...] = ()
 
-    def _cut(self, plan: Plan, number: int, shards: Sequence[int], of: int) -> tuple[Batch, np.ndarray]:
+    def _cut(self, plan: Plan, number: int, shards: Sequence[int], of: int, epoch: int = 0) -> tuple[Batch, np.ndarray]:
         """The rows of these shards (ascending numbers) of a batch of the plan, and the pairs in them.
 
         Empty rows follow the real ones until the rows divide among devices, microbatches and shards, so real rows
@@ -97,7 +98,12 @@ class _Batches:
         starts = [plan.row_starts[begin : min(begin + rows, end) + 1] for begin in begins]
         members = np.concatenate([plan.members[each[0] : each[-1]] for each in starts])
         sizes, shape = np.concatenate([np.diff(each) for each in starts]), shape._replace(rows=rows * len(shards))
-        return assemble(self._pairs, members, sizes, shape, packed=self._packed), members
+        pairs, numbers = self._segmented(members, epoch)
+        return assemble(pairs, numbers, sizes, shape, packed=self._packed), members
+
+    def _segmented(self, members: np.ndarray, epoch: int) -> tuple[TokenPairs, np.ndarray]:
+        """Pairs that have these members of an epoch, and the numbers that they have there."""
+        return self._pairs, members
 
 
 class TrainingBatches(_Batches, ABC):
@@ -116,6 +122,7 @@ class TrainingBatches(_Batches, ABC):
         seed: int,
         num_shapes: int = 8,
         row_multiple: int = 1,
+        samplers: Sequence[SubwordSampler] = (),
     ):
         super().__init__(pairs, row_multiple)
         longer_side = np.maximum(self._source_lengths, self._target_lengths)
@@ -129,9 +136,16 @@ class TrainingBatches(_Batches, ABC):
         _check_budget(tokens_per_batch, int(longer_side[self._kept].max()))
         self._seed = seed
         self._plan_of = functools.lru_cache(maxsize=2)(self._make_plan)
+        limit, self._samplers = min(max_length, tokens_per_batch), samplers
+        # The tokens that are planned for each pair, <eos> included: those it has, or may have in another segmentation.
+        self._room = [self._source_lengths, self._target_lengths]
+        for side, sampler in enumerate(samplers):
+            grown = np.ceil(sampler.growth(*pairs.side(side)) * self._room[side]).astype(np.int64)
+            self._room[side] = np.maximum(np.minimum(grown, limit), self._room[side])
+        self._planned = [room[self._kept] for room in self._room]
         self._source_lengths = self._source_lengths[self._kept]
         self._target_lengths = self._target_lengths[self._kept]
-        self._batches_of_shape = self._lay_out(tokens_per_batch, min(max_length, tokens_per_batch), num_shapes)
+        self._batches_of_shape = self._lay_out(tokens_per_batch, limit, num_shapes)
         self.steps_per_epoch = sum(self._batches_of_shape)
 
     @abstractmethod
@@ -145,7 +159,21 @@ class TrainingBatches(_Batches, ABC):
     def batch(self, step: int, shards: Sequence[int] = (0,), of: int = 1) -> Batch:
         """The rows of these shards (ascending numbers) of a step's batch; the rows of all shards are the batch."""
         epoch, number = divmod(step, self.steps_per_epoch)
-        return self._cut(self._plan_of(epoch), number, shards, of)[0]
+        return self._cut(self._plan_of(epoch), number, shards, of, epoch)[0]
+
+    def _segmented(self, members: np.ndarray, epoch: int) -> tuple[TokenPairs, np.ndarray]:
+        if not self._samplers:
+            return self._pairs, members
+        arrays = []
+        for side, (sampler, room) in enumerate(zip(self._samplers, self._room, strict=True)):
+            (tokens, offsets), sentences = self._pairs.side(side), []
+            for number in members.tolist():
+                stored = tokens[offsets[number] : offsets[number + 1]].tolist()
+                sample = sampler(stored, f"{self._seed} {epoch} {number} {SIDES[side]}")
+                sentences.append(sample if len(sample) < room[number] else stored)
+            flat, lengths = flatten(sentences, np.int32)
+            arrays += [flat, np.concatenate([[0], np.cumsum(lengths)])]
+        return TokenPairs(*arrays), np.arange(len(members))
 
     def first_of_each_shape(self, first: int, last: int) -> list[int]:
         """The step from `first` on, before `last`, at which each shape comes first; in order."""
@@ -177,9 +205,10 @@ class TrainingBatches(_Batches, ABC):
     @property
     def digest(self) -> str:
         """Equal digests mean equal batches if the tokens are equal; a resumed run compares it."""
-        settings = (type(self).__name__, self.shapes, self._batches_of_shape, self._seed)
+        sampled = [sampler.settings for sampler in self._samplers]
+        settings = (type(self).__name__, self.shapes, self._batches_of_shape, self._seed, *sampled)
         digest = hashlib.sha256(repr(settings).encode())
-        for lengths in (self._kept, self._source_lengths, self._target_lengths):
+        for lengths in (self._kept, *self._planned):
             digest.update(np.ascontiguousarray(lengths, "<i8").data)
         return digest.hexdigest()
 
@@ -192,11 +221,7 @@ class BucketBatches(TrainingBatches):
 
     def _lay_out(self, tokens_per_batch: int, limit: int, num_shapes: int) -> tuple[int, ...]:
         self._buckets = choose_buckets(
-            self._source_lengths,
-            self._target_lengths,
-            limit=limit,
-            tokens_per_batch=tokens_per_batch,
-            num_shapes=num_shapes,
+            *self._planned, limit=limit, tokens_per_batch=tokens_per_batch, num_shapes=num_shapes
         )
         self.shapes = self._buckets.shapes
         return self._buckets.batches
@@ -217,12 +242,13 @@ class PackedBatches(TrainingBatches):
     _packed = True
 
     def _lay_out(self, tokens_per_batch: int, limit: int, num_shapes: int) -> tuple[int, ...]:
-        source_width, target_width = row_widths(self._source_lengths, self._target_lengths, limit)
-        self._packs = pack(self._source_lengths, self._target_lengths, source_width, target_width)
+        source_lengths, target_lengths = self._planned
+        source_width, target_width = row_widths(source_lengths, target_lengths, limit)
+        self._packs = pack(source_lengths, target_lengths, source_width, target_width)
         self._num_rows = len(self._packs.starts) - 1
         rows = even_rows(self._num_rows, rows_within(tokens_per_batch, source_width, target_width))
         self.shapes = (Shape(rows, source_width, target_width),)
-        self._lengths_key = self._source_lengths * (limit + 1) + self._target_lengths
+        self._lengths_key = source_lengths * (limit + 1) + target_lengths
         self._by_lengths = np.argsort(self._lengths_key, kind="stable").astype(np.int32)
         return (-(-self._num_rows // rows),)
 
@@ -242,6 +268,10 @@ class PackedBatches(TrainingBatches):
 
 def training_batches(config: DataConfig, pairs: TokenPairs, row_multiple: int = 1) -> TrainingBatches:
     """The training batches of a config."""
+    samplers: list[SubwordSampler] = []
+    if config.subword_sampling is not None and config.trains_tokenizer and pairs.load_tokenizers is not None:
+        for tokenizer in cast(Sequence[SentencePieceTokenizer], pairs.load_tokenizers()):
+            samplers.append(SubwordSampler(tokenizer, config.tokenizer, config.subword_sampling))
     return (PackedBatches if config.batching == "packing" else BucketBatches)(
         pairs,
         tokens_per_batch=config.tokens_per_batch,
@@ -249,6 +279,7 @@ def training_batches(config: DataConfig, pairs: TokenPairs, row_multiple: int = 
         seed=config.seed if config.order_seed is None else config.order_seed,
         num_shapes=config.num_shapes,
         row_multiple=row_multiple,
+        samplers=samplers,
     )
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -73,9 +73,15 @@ class TokenPairs:
     source_offsets: np.ndarray
     target_tokens: np.ndarray
     target_offsets: np.ndarray
+    load_tokenizers: Callable[[], tuple[Tokenizer, Tokenizer]] | None = dataclasses.field(default=None, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.source_offsets) - 1
+
+    def side(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens and offsets of the source, 0, or of the target, 1."""
+        sides = (self.source_tokens, self.source_offsets), (self.target_tokens, self.target_offsets)
+        return sides[number]
 
     @property
     def source_lengths(self) -> np.ndarray:
@@ -153,8 +159,9 @@ class Prepared:
         names = [f"{side}.{array}" for side in SIDES for array in ("tokens", "offsets")]
         if missing := [name for name in names if name not in facts]:
             raise BadInput(f"{self.directory / MANIFEST}: is damaged: {split!r} has no {missing[0]}")
-        pairs = TokenPairs(*(_map(self._file(f"{split}.{name}"), facts[name]) for name in names))
-        sides = (pairs.source_tokens, pairs.source_offsets), (pairs.target_tokens, pairs.target_offsets)
+        arrays = [_map(self._file(f"{split}.{name}"), facts[name]) for name in names]
+        pairs = TokenPairs(*arrays, load_tokenizers=lambda: (self.tokenizer, self.target_tokenizer))
+        sides = pairs.side(0), pairs.side(1)
         fits = all(len(offsets) and (offsets[0], offsets[-1]) == (0, len(tokens)) for tokens, offsets in sides)
         if not fits or len(pairs.source_offsets) != len(pairs.target_offsets):
             raise _damaged(self._file(f"{split}.source.offsets"))

@@ -110,6 +110,12 @@ class SentencePieceTokenizer(Tokenizer):
         self._same_ids = special == list(range(len(SPECIAL_PIECES))) and self._processor.unk_id() == UNK
         super().__init__([self._processor.IdToPiece(i) for i in ordinary])
 
+    @property
+    def scores(self) -> dict[str, float]:
+        """The score of each piece that is not a byte: merges of BPE are made in its order; unigram's are logarithms."""
+        ordinary = [i for i in self._theirs[len(SPECIAL_PIECES) :] if not self._processor.IsByte(i)]
+        return {self._processor.IdToPiece(i): self._processor.GetScore(i) for i in ordinary}
+
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         encoded: list[list[int]] = self._processor.EncodeAsIds(list(texts))
         return encoded if self._same_ids else [[self._ours[i] for i in ids] for ids in encoded]

@@ -104,6 +104,7 @@ def _layer(config: ModelConfig, stack: Stack, default: type) -> Any:
         norm_cls=norm_class(config),
         dropout=config.dropout,
         alpha=deepnorm_scaling(config, stack)[0],
+        layer_dropout=config.layer_dropout,
     )
 
 

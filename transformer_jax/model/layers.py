@@ -289,19 +289,21 @@ class Residual(nn.Module):
     - `norm_cls`: makes the norm.
     - `dropout`: the rate at which the sub-layer's output is dropped.
     - `alpha`: DeepNorm's factor of x, from `deepnorm_scaling`.
+    - `layer_dropout`: the rate at which a row skips the sub-layer (stochastic depth, Huang et al. 2016).
     """
 
     placement: NormPlacement = "post"
     norm_cls: ModuleClass = LayerNorm
     dropout: Rate = 0.0
     alpha: float = 1.0
+    layer_dropout: Rate = 0.0
 
     def setup(self) -> None:
         check_choice(get_args(NormPlacement), placement=self.placement)
         self.norm = self.norm_cls()
         if self.placement == "sandwich":
             self.output_norm = self.norm_cls()
-        self.drop = Dropout(self.dropout)
+        self.drop, self.skip = Dropout(self.dropout), Dropout(self.layer_dropout)
 
     def pre(self, x: jax.Array) -> jax.Array:
         return self.norm(x) if self.placement in ("pre", "sandwich") else x
@@ -310,6 +312,9 @@ class Residual(nn.Module):
         sublayer = self.drop(sublayer, deterministic)
         if self.placement == "sandwich":
             sublayer = self.output_norm(sublayer)
+        if drops(self.layer_dropout):
+            kept = self.skip(jnp.ones_like(sublayer[:, :1, :1], jnp.float32), deterministic)
+            sublayer = (sublayer * kept).astype(sublayer.dtype)
         if self.placement == "deepnorm":
             x = self.alpha * x
         x = checkpoint_name(x + sublayer, RESIDUAL)

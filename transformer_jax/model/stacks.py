@@ -29,6 +29,7 @@ class _Layer(nn.Module):
     norm_cls: ModuleClass = LayerNorm
     dropout: Rate = 0.0
     alpha: float = 1.0
+    layer_dropout: Rate = 0.0
 
     def setup(self) -> None:
         check_classes(attention_cls=self.attention_cls, feed_forward_cls=self.feed_forward_cls, norm_cls=self.norm_cls)
@@ -39,7 +40,7 @@ class _Layer(nn.Module):
 
 
 def _residual_of(layer: _Layer) -> Any:
-    return layer.residual_class(layer.placement, layer.norm_cls, layer.dropout, layer.alpha)
+    return layer.residual_class(layer.placement, layer.norm_cls, layer.dropout, layer.alpha, layer.layer_dropout)
 
 
 def _attended(
@@ -57,7 +58,8 @@ class EncoderLayer(_Layer):
     """Self-attention, then feed-forward (section 3.1).
 
     - `attention_cls`, `feed_forward_cls`: make the sub-layers, as in `functools.partial(MultiHeadAttention, 8)`.
-    - `placement`, `norm_cls`, `dropout`, `alpha`: fields of the residual connection around each, see `Residual`.
+    - `placement`, `norm_cls`, `dropout`, `alpha`, `layer_dropout`: fields of the residual connection around each, see
+      `Residual`.
     """
 
     def __call__(self, x_BSD: jax.Array, context: Context) -> jax.Array:

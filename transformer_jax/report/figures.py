@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Inches: one column of a page with two, as in ACL conferences (7.7 cm), the narrowest of the usual ones.
 WIDTH = 3.03
 LINE_HEIGHT, BETWEEN_ROWS, AROUND = 0.11, 0.045, 0.75
-NAME_WIDTH, NAME_LINES = 20, 2
+NAME_WIDTH, NAME_LINES = 24, 6
 SOFT, LINE = "#66737f", "#e4e7eb"
 # The marks of significant and of other differences, by colour and by shape.
 MARKS = {
@@ -67,6 +67,7 @@ class Forest(NamedTuple):
     x: str
     seeds: Mapping[str, Sequence[float]] = {}  # each seed's difference from the baseline's mean, or contrast
     margin: tuple[float, float] | None = None
+    labels: Mapping[str, str] = {}  # the names of variants in figures
 
 
 class Curve(NamedTuple):
@@ -111,11 +112,11 @@ def figure_of(plot: Plot) -> Figure:
 # What is plotted
 
 
-def forests(findings: TestFindings, planned_seeds: int) -> dict[str, dict[str, Forest]]:
+def forests(findings: TestFindings, sweep: SweepResult) -> dict[str, dict[str, Forest]]:
     """A plot for each metric by which anything is compared, by the key of the family and of the metric."""
     return {
         family.key: {
-            key: _forest(compared, family, findings.unit, planned_seeds)
+            key: _forest(compared, family, findings.unit, sweep)
             for key, compared in findings.by_metric.items()
             if compared.families.get(family.key)
         }
@@ -123,7 +124,7 @@ def forests(findings: TestFindings, planned_seeds: int) -> dict[str, dict[str, F
     }
 
 
-def _forest(compared: Compared, family: Family, unit: str, planned_seeds: int) -> Forest:
+def _forest(compared: Compared, family: Family, unit: str, sweep: SweepResult) -> Forest:
     metric, differences, seeds, margin = compared.metric, {}, {}, None
     x, scores = metric.points, {name: np.array(values) for name, values in compared.scores.items()}
     if metric is PERPLEXITY:
@@ -134,14 +135,15 @@ def _forest(compared: Compared, family: Family, unit: str, planned_seeds: int) -
         weights, dots = family.contrasts[name], np.zeros(0)
         if family.key == DIFFERENCES:
             dots = scores[name] - scores[name].mean() + found.value
-        elif all(len(scores[variant]) == planned_seeds for variant in weights):
+        elif all(len(scores[variant]) == len(sweep.seeds) for variant in weights):
             dots = np.sum([weight * scores[variant] for variant, weight in weights.items()], axis=0)
         seeds[name] = [metric.shown(dot) for dot in dots]
     if compared.margin is not None:
         largest = metric.largest_within(compared.margin)
         margin = metric.shown(-largest), metric.shown(largest)
     x = f"Δ {x} (better →)" if metric.sign > 0 else f"Δ {x} (← better)"
-    return Forest(f"{metric.name}: {family.title_in_sentence}", metric, differences, x, seeds, margin)
+    title, labels = f"{metric.name}: {family.title_in_sentence}", {v.name: v.shown_name for v in sweep.variants}
+    return Forest(title, metric, differences, x, seeds, margin, labels)
 
 
 def learning_curves(sweep: SweepResult) -> list[Curves]:
@@ -178,7 +180,9 @@ def learning_curve(variant: VariantResult, metric: str, baseline: str = "") -> C
     values_RX = np.array([values[steps.searchsorted(shown_X, side="right") - 1] for steps, values in runs])
     low, high = (values_RX.min(0).tolist(), values_RX.max(0).tolist()) if len(runs) > 1 else ((), ())
     ends = values_RX[:, -1].tolist()
-    return Curve(variant.name, shown_X.tolist(), values_RX.mean(0).tolist(), low, high, variant.name == baseline, ends)
+    return Curve(
+        variant.shown_name, shown_X.tolist(), values_RX.mean(0).tolist(), low, high, variant.name == baseline, ends
+    )
 
 
 def score_against_compute(sweep: SweepResult, findings: TestFindings) -> Curves | None:
@@ -205,14 +209,16 @@ def score_against_compute(sweep: SweepResult, findings: TestFindings) -> Curves 
 
 def _draw_forest(plot: Forest) -> Figure:
     """Differences with their intervals, one below the other."""
-    names, rows = [_wrapped(name) for name in plot.differences], [*plot.differences.values()]
-    figure = plain_figure(WIDTH, AROUND + (LINE_HEIGHT * _lines(names) + BETWEEN_ROWS) * len(rows))
+    names, rows = [_wrapped(plot.labels.get(name, name)) for name in plot.differences], [*plot.differences.values()]
+    marks = [plot.metric.mark(row) for row in rows]
+    in_legend = len({*marks}) + (plot.margin is not None)
+    around = AROUND + LINE_HEIGHT * (-(-in_legend // 2))
+    figure = plain_figure(WIDTH, around + (LINE_HEIGHT * _lines(names) + BETWEEN_ROWS) * len(rows))
     axes = figure.subplots()
     axes.axvline(0, color=SOFT, linewidth=0.8, linestyle=(0, (3, 3)))
     if plot.margin is not None:
         axes.axvspan(*plot.margin, color=LINE, linewidth=0, label="the margin")
-    left, right = reach(rows)
-    marks = [plot.metric.mark(row) for row in rows]
+    left, right = reach(rows, plot.margin)
     for mark in dict.fromkeys(marks):
         colour, shape, label = MARKS[mark]
         look: Any = {"color": colour, "markersize": 3.5, "linewidth": 1, "label": label}
@@ -222,6 +228,13 @@ def _draw_forest(plot: Forest) -> Figure:
         ends = [(row.value - row.low, row.high - row.value) for _, _, row in alike]
         values, places = [row.value for _, _, row in alike], [y for y, _, _ in alike]
         axes.errorbar(values, places, xerr=[*zip(*ends, strict=True)], fmt=shape, **look)
+        # What lies beyond the axes, an end of an interval or a seed, is marked at their edge.
+        reached_E2 = [(end, y) for y, _, row in alike for end in (row.low, row.high)] + dots_D2.tolist()
+        for edge, arrow, is_beyond in ((left, "<", np.less), (right, ">", np.greater)):
+            beyond = [y for end, y in reached_E2 if is_beyond(end, edge)]
+            for y in beyond:
+                (marker,) = axes.plot(edge, y, arrow, color=colour, markersize=3.5, clip_on=False)
+                marker.set_in_layout(False)
     axes.set(xlim=(left, right), ylim=(len(rows) - 0.5, -0.5))
     axes.set_yticks(range(len(rows)), names)
     axes.tick_params(axis="y", length=0)
@@ -232,13 +245,13 @@ def _draw_forest(plot: Forest) -> Figure:
     return figure
 
 
-def reach(rows: Sequence[Difference]) -> tuple[float, float]:
-    """The ends of the x axis: one wide interval must not squeeze all others."""
+def reach(rows: Sequence[Difference], margin: tuple[float, float] | None = None) -> tuple[float, float]:
+    """The ends of the x axis, with the margin in it: one wide interval must not squeeze all others."""
     ends = sorted(max(abs(row.low), abs(row.high)) for row in rows)
     most = max(2 * ends[len(ends) // 2], 1.1 * max(abs(row.value) for row in rows))
-    shown = [0.0, *(min(max(value, -most), most) for row in rows for value in (row.low, row.high))]
-    margin = 0.05 * (max(shown) - min(shown)) or 0.5
-    return min(shown) - margin, max(shown) + margin
+    shown = [0.0, *(min(max(value, -most), most) for row in rows for value in (row.low, row.high)), *(margin or ())]
+    around = 0.05 * (max(shown) - min(shown)) or 0.5
+    return min(shown) - around, max(shown) + around
 
 
 def _draw_curves(plot: Curves) -> Figure:

@@ -4,7 +4,7 @@ import collections
 import itertools
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from transformer_jax.report.statistics import (
     bleu_scores,
     contrasts,
     log_perplexity_scores,
-    share_scores,
+    mean_scores,
 )
 
 # The key of the differences from the baseline, which are always the first family. Their columns are in the main table.
@@ -26,6 +26,7 @@ EFFECTS = (
     "A main effect is the difference between two levels of a factor, averaged over the levels of the others. An "
     "interaction (×) is how much more one change does where the other is made too: 0 where effects simply add up"
 )
+SIMPLE_EFFECTS = "The difference between two levels of a factor where the other factors have the levels named"
 CONTROLS = "Variants that repeat another one: no difference is expected"
 # Why a variant is not compared.
 OTHER_TEST_SET = "another test set"
@@ -33,6 +34,9 @@ OTHER_TEST_SET = "another test set"
 Weights = Mapping[str, float]  # by variant; they sum to 0
 Runs = Mapping[str, Sequence[Measured]]  # by variant
 SeedScores = Mapping[str, Sequence[float]]  # of each seed, by variant
+Cell = tuple[str, ...]  # a level of each factor
+Cells = Mapping[Cell, str]  # the variant of each combination of levels
+OfDesign = Callable[[Sequence[str], Cells, str], Iterator[tuple[str, Weights]]]
 
 
 class Family(NamedTuple):
@@ -80,8 +84,8 @@ class Compared(NamedTuple):
         found.sort(key=lambda pair: -abs(pair[1]))
         return [f"{name}: {self.metric.change(value)}" for name, value in found]
 
-    def judged(self, verdict: str) -> list[str]:
-        return [name for name, d in self.differences.items() if self.metric.verdict(d) == verdict]
+    def judged(self, verdict: str, key: str) -> list[str]:
+        return [name for name, d in self.families[key].items() if self.metric.verdict(d) == verdict]
 
     @property
     def mde(self) -> str | None:
@@ -104,6 +108,11 @@ class TestFindings(NamedTuple):
     families: Sequence[Family]  # the differences from the baseline first
     scores: Mapping[str, SeedScores]  # by metric, and word_perplexity
     not_compared: Mapping[str, str]  # variant -> reason
+    answered_by: str = DIFFERENCES  # the key of the family that answers the question
+
+    @property
+    def answering_first(self) -> list[Family]:
+        return sorted(self.families, key=lambda family: family.key != self.answered_by)
 
     @property
     def title(self) -> str:
@@ -140,6 +149,7 @@ def families_of(sweep: SweepResult) -> list[Family]:
     return [
         Family(DIFFERENCES, "Differences from the baseline", "", differences),
         Family("effects", "Main effects and interactions", EFFECTS, effects(sweep.variants, sweep.baseline)),
+        Family("simple_effects", "Simple effects", SIMPLE_EFFECTS, effects(sweep.variants, sweep.baseline, _simple)),
         Family("contrasts", "Contrasts", "Sums of mean scores with the weights that the sweep declares", declared),
         Family("controls", "Controls (A/A)", CONTROLS, controls),
     ]
@@ -154,8 +164,8 @@ def measured_of(families: Sequence[Family], measured: Collection[str]) -> list[F
     return [family for family in found if family.contrasts or family.key == DIFFERENCES]
 
 
-def effects(variants: Sequence[VariantResult], baseline: str) -> dict[str, Weights]:
-    """Main effects and pairwise interactions of each factorial design; empty if no variant has levels.
+def effects(variants: Sequence[VariantResult], baseline: str, of_design: OfDesign | None = None) -> dict[str, Weights]:
+    """Main effects and pairwise interactions of each factorial design, or others; empty if no variant has levels.
 
     The variants with the same factors are a design. Levels are compared with the baseline's, or else the first, in the
     combinations of other levels that the design has for all of them.
@@ -166,17 +176,31 @@ def effects(variants: Sequence[VariantResult], baseline: str) -> dict[str, Weigh
     found: dict[str, Weights] = {}
     for factors, cells in designs.items():
         over = f" (over {', '.join(factors)})" if len(designs) > 1 else ""
-        found |= {name + over: weights for name, weights in _effects_of(factors, cells, baseline)}
+        found |= {name + over: weights for name, weights in (of_design or _averaged)(factors, cells, baseline)}
     return found
 
 
-def _effects_of(
-    factors: Sequence[str], cells: Mapping[tuple[str, ...], str], baseline: str
-) -> Iterator[tuple[str, Weights]]:
-    """The effects of one design, by name."""
+def _changes(cells: Cells, baseline: str) -> tuple[Cell, list[tuple[int, str]]]:
+    """The cell that others are compared with, and all other levels, each after the number of its factor."""
     first = next((cell for cell, name in cells.items() if name == baseline), next(iter(cells)))
     levels = dict.fromkeys((at, level) for cell in cells for at, level in enumerate(cell) if level != first[at])
-    changes = sorted(levels, key=lambda change: change[0])
+    return first, sorted(levels, key=lambda change: change[0])
+
+
+def _simple(factors: Sequence[str], cells: Cells, baseline: str) -> Iterator[tuple[str, Weights]]:
+    """The simple effects of one design, by name."""
+    first, changes = _changes(cells, baseline)
+    for at, level in changes:
+        for cell, variant in cells.items():
+            without = cells.get((*cell[:at], first[at], *cell[at + 1 :]))
+            if cell[at] == level and without is not None:
+                others = [f"{factor}={own}" for factor, own in zip(factors, cell, strict=True) if factor != factors[at]]
+                yield f"{factors[at]}={level} against {first[at]} at {' '.join(others)}", {variant: 1.0, without: -1.0}
+
+
+def _averaged(factors: Sequence[str], cells: Cells, baseline: str) -> Iterator[tuple[str, Weights]]:
+    """The main effects and interactions of one design, by name."""
+    first, changes = _changes(cells, baseline)
     pairs = [(one, other) for one, other in itertools.combinations(changes, 2) if one[0] != other[0]]
     for changed in [*((change,) for change in changes), *pairs]:
         squares = []  # the cells with all of these changes, and without each part of them, with their signs
@@ -207,7 +231,8 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
     planned, metrics = families_of(sweep), metrics_of(sweep)
     scores: dict[str, SeedScores] = {key: {} for key in ("perplexity", "word_perplexity", "bleu", "exact_match")}
     if not measured:
-        return TestFindings(split, split, 0, 0, "", "token", {}, {}, measured_of(planned, ()), scores, {})
+        none = measured_of(planned, ())
+        return TestFindings(split, split, 0, 0, "", "token", {}, {}, none, scores, {}, sweep.answered_by)
     first = (measured.get(sweep.baseline) or next(iter(measured.values())))[0]
     runs: dict[str, list[Measured]] = {}
     comparable: dict[str, list[Measured]] = {}
@@ -248,6 +273,7 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
         families=families,
         scores=scores,
         not_compared=_not_compared(sweep, planned, measured, comparable),
+        answered_by=sweep.answered_by,
     )
 
 
@@ -301,14 +327,16 @@ def _compared(
 
 
 def _scores(metric: Metric, runs: Sequence[Measured]) -> Scores:
-    """With what a choice of sentences contributes, which is known of the library's metrics only."""
+    """With what a choice of sentences contributes, where scores of sentences are known."""
     if not metric.by_sentence:
         return Scores(np.array([metric.of(run) for run in runs]), np.zeros((len(runs), len(runs))), 10**9)
     clusters_N, units_N = runs[0].clusters_N, runs[0].tokens_N
     if metric is BLEU:
         return bleu_scores(np.stack([run.statistics_N10 for run in runs]), clusters_N)
     if metric is EXACT_MATCH:
-        return share_scores(np.stack([run.right_N for run in runs]), clusters_N)
+        return mean_scores(np.stack([100 * run.right_N for run in runs]), clusters_N, metric.largest)
+    if metric is not PERPLEXITY:
+        return mean_scores(np.stack([run.scores[metric.key] for run in runs]), clusters_N)
     if not all(np.array_equal(run.tokens_N, units_N) for run in runs):
         # Words per sentence as BLEU counts them in the reference, plus one for its end, scaled to the set's words.
         units_N = runs[0].statistics_N10[:, 1] + 1

@@ -79,9 +79,9 @@ class Metric(NamedTuple):
         return math.log(score / baseline) if self is PERPLEXITY else score - baseline
 
 
-def _of_test_sets(key: str, title: str, name: str, sign: int = 1, **display: Any) -> Metric:
-    """A metric of which only the score of the whole test set is known."""
-    return Metric(key, title, name, sign, lambda run: run.others.get(key), by_sentence=False, **display)
+def _other(key: str, title: str, name: str, sign: int = 1, by_sentence: bool = False, **display: Any) -> Metric:
+    """A metric of `Measured.others`."""
+    return Metric(key, title, name, sign, lambda run: run.others.get(key), by_sentence=by_sentence, **display)
 
 
 BLEU = Metric("bleu", "BLEU", "BLEU", 1, lambda run: run.bleu)
@@ -92,8 +92,8 @@ EXACT_MATCH = Metric(
 METRICS = (BLEU, PERPLEXITY, EXACT_MATCH)  # the last only where any translation is right, or examples have labels
 # Compared only where it is the primary metric or has a margin, because it says nearly what BLEU says.
 OPTIONAL = (
-    _of_test_sets("chrf", "chrF", "chrF", points="chrF"),
-    _of_test_sets("paper_bleu", "BLEU paper", "BLEU as in the paper"),
+    _other("chrf", "chrF", "chrF", points="chrF"),
+    _other("paper_bleu", "BLEU paper", "BLEU as in the paper"),
 )
 
 
@@ -102,12 +102,14 @@ def metrics_of(sweep: SweepResult) -> list[Metric]:
 
     A custom metric is better the higher it is, unless train.best_metric names it and train.best_is says otherwise.
     """
-    names = {name for run in sweep.runs for measured in run.measured.values() for name in measured.others}
+    tested = [measured for run in sweep.runs for measured in run.measured.values()]
+    names = {name for measured in tested for name in measured.others}
     metrics = [*METRICS, *(metric for metric in OPTIONAL if metric.key in {sweep.primary, *sweep.margin})]
     for name in sorted(names - {metric.key for metric in OPTIONAL}):
         is_lowest = (sweep.options.get("train.best_metric"), sweep.options.get("train.best_is")) == (name, "lowest")
         sign = -1 if is_lowest else 1
-        metrics.append(_of_test_sets(name, name, name, sign, form="+.3g", points=name, largest=math.inf))
+        by_sentence = all(name in measured.scores for measured in tested if name in measured.others)
+        metrics.append(_other(name, name, name, sign, by_sentence, form="+.3g", points=name, largest=math.inf))
     return sorted(metrics, key=lambda metric: metric.key != sweep.primary)
 
 

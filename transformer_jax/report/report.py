@@ -109,7 +109,7 @@ def _test_report(sweep: SweepResult, test: TestFindings) -> TestReport:
         rows=rows,
         table=table.main_table(sweep, test, rows),
         families=[(family, table.family_table(test, family)) for family in test.families[1:]],
-        forests=figures.forests(test, len(sweep.seeds)),
+        forests=figures.forests(test, sweep),
         published=published,
     )
 
@@ -191,7 +191,8 @@ def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
     finished = [run for run in sweep.runs if run.finished]
     found = {}
     if sweep.primary:
-        found["primary"] = f"{sweep.primary} on {sweep.tests[0]}"
+        family = next(family for family in tests[0].answering_first)
+        found["primary"] = f"{sweep.primary} on {sweep.tests[0]}, {family.title_in_sentence}"
     if sweep.command:
         found["command"] = shlex.join(["transformer-jax", *sweep.command, f"--workdir={sweep.path}"])
     for test in (test for test in tests if test.runs):
@@ -216,7 +217,10 @@ def to_json(report: Report) -> dict[str, Any]:
     sweep = report.sweep
     return {
         "format": 1,
-        **{key: getattr(sweep, key) for key in ("name", "question", "baseline", "primary", "margin", "looks")},
+        **{
+            key: getattr(sweep, key)
+            for key in ("name", "question", "baseline", "primary", "answered_by", "margin", "looks")
+        },
         **{key: getattr(report, key) for key in ("state", "mixtures", "remarks", "facts", "problems")},
         "runs": [
             {"variant": run.variant, "seed": run.seed, "state": run.state, "reason": run.reason, "step": run.step}

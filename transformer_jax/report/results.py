@@ -51,7 +51,8 @@ class Measured(NamedTuple):
     right_N: np.ndarray  # 1 where a translation equals its reference
     groups: Mapping[str, Mapping[str, tuple[int, int]]]  # of examples: label -> value -> right and total
     clusters_N: np.ndarray | None = None  # of sentences that are not independent
-    others: Mapping[str, float] = {}  # other metrics, of which only the score of the whole test set is known
+    others: Mapping[str, float] = {}  # other metrics and analyses: the score of the whole test set
+    scores: Mapping[str, np.ndarray] = {}  # of each sentence, by those of these that have them
     cut: int = 0  # translations that reached the maximum length
     unknown: int = 0  # tokens of the references that are <unk>
 
@@ -265,8 +266,25 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
     for file in sorted((path / "analysis").glob("*.json")):
         with parsing(file, problems):
             analyses[file.stem] = read_record(file)
+            measured = _with_score(run, tests[0], file.stem, analyses[file.stem])
+            run = dataclasses.replace(run, measured=measured)
     run = dataclasses.replace(run, step=run.step or last, logged=logged, curves=curves)
     return dataclasses.replace(run, versions=versions, notes=notes, analyses=analyses)
+
+
+def _with_score(run: RunResult, test: str, name: str, analysis: Mapping[str, Any]) -> Mapping[str, Measured]:
+    """The scores of a run with the score of an analysis, which is compared like a metric on the main test set."""
+    if test not in run.measured or analysis.get("score") is None:
+        return run.measured
+    known, score, scores = run.measured[test], number(analysis["score"]), {}
+    if analysis.get("scores") is not None:
+        scores[name] = np.array(analysis["scores"], np.float64)
+        if scores[name].shape != known.tokens_N.shape or not np.isfinite(scores[name]).all():
+            raise ValueError(f"its scores are not one finite number for each of {len(known.tokens_N)} sentences")
+    if score is None:
+        raise ValueError("its score is not a finite number")
+    known = known._replace(others={**known.others, name: score}, scores={**known.scores, **scores})
+    return {**run.measured, test: known}
 
 
 def _curves(file: Path, problems: list[str]) -> tuple[int | None, set[str], dict[str, Points]]:
@@ -331,13 +349,15 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
             },
             clusters_N=np.array(sentences["clusters"]) if "clusters" in sentences else None,
             others={n: m["score"] for n, m in measures.items() if n not in ("bleu", "exact_match")},
+            scores={n: np.array(each, np.float64) for n, each in record.get("sentence_scores", {}).items()},
             cut=record.get("cut_translations", 0),
             unknown=record.get("unknown_tokens", 0),
         )
         lists = [measured.log_probabilities_N, measured.tokens_N, measured.statistics_N10[:, 0], measured.right_N]
-        lists += [] if measured.clusters_N is None else [measured.clusters_N]
+        lists += [*measured.scores.values(), *([] if measured.clusters_N is None else [measured.clusters_N])]
         counts_N = np.concatenate([measured.statistics_N10.ravel(), measured.tokens_N, [measured.words]])
         scores = [measured.bleu, measured.perplexity, *measured.others.values(), *measured.log_probabilities_N]
+        scores += [value for values in measured.scores.values() for value in values]
         is_possible = counts_N.min() >= 0 and counts_N.max() < MOST_NGRAMS and np.isfinite(scores).all()
         if len({array.shape for array in lists}) > 1 or not measured.words or not is_possible:
             raise ValueError("its lists of sentences differ in length, or it has impossible numbers")

@@ -1,15 +1,16 @@
 """The sections of a report after its main tables: published scores, exact match by group, learning rates, analyses."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from transformer_jax.report.figures import Curve, Curves
 from transformer_jax.report.findings import TestFindings
-from transformer_jax.report.metrics import EXACT_MATCH
+from transformer_jax.report.metrics import EXACT_MATCH, deviation
 from transformer_jax.report.results import Measured, SweepResult, number, parsing
-from transformer_jax.report.table import UNVERIFIED, Cell, Column, Row, Table, score_cell
+from transformer_jax.report.statistics import mean_interval
+from transformer_jax.report.table import UNVERIFIED, Cell, Column, Row, Table, score_cells
 from transformer_jax.runs.metrics import count_text, duration
 from transformer_jax.sweeps.definition import Tuning
 
@@ -20,6 +21,8 @@ MOST_ROWS, MOST_POINTS = 200, 200
 YES_NO = {True: "yes", False: "no", None: "–"}
 # The right examples and all of them, by group.
 Counts = Mapping[str, tuple[int, int]]
+# A cell of an analysis: the first seed's text, the numbers of the seeds that have one, and how many seeds there are.
+Seeds = tuple[str, Sequence[float], int]
 
 
 class Section(NamedTuple):
@@ -110,7 +113,7 @@ def _by_group(label: str, groups: Mapping[str, Sequence[Counts]], values: Sequen
     columns = [Column("examples", examples)]
     for name, seeds in groups.items():
         rates = [[100 * c[value][0] / max(c[value][1], 1) for c in seeds if value in c] for value in values]
-        columns.append(Column(name, [score_cell(scores) for scores in rates]))
+        columns.append(Column(name, score_cells(rates)))
     return Table([Row(value) for value in values], columns, label, f"Exact match by {label}, %")
 
 
@@ -176,7 +179,8 @@ def analyses(sweep: SweepResult) -> tuple[list[Section], list[str]]:
     problems: list[str] = []
     for name in dict.fromkeys(name for run in sweep.runs if run.finished for name in run.analyses):
         title, text = name, ""
-        lines: dict[tuple[str, ...], list[list[str]]] = {}  # by the title and columns of a table, the variant first
+        lines: dict[tuple[str, ...], list[tuple[str, list[Cell]]]] = {}  # by the title and columns of a table
+        records: list[dict[str, Any]] = []
         plots: dict[str, list[Curves]] = {}
         for variant in sweep.variants:
             runs = [run for run in variant.finished if name in run.analyses]
@@ -187,35 +191,54 @@ def analyses(sweep: SweepResult) -> tuple[list[Section], list[str]]:
                 averaged = [_averaged(same) for same in zip(*by_seed, strict=True)]
                 plots[variant.name] = [_plot(plot) for plot in first.get("plots", ()) if plot["series"]]
                 for heads, rows in averaged:
-                    lines.setdefault(heads, []).extend([variant.name, *row] for row in rows)
+                    lines.setdefault(heads, []).extend((variant.name, [_cell(*seeds) for seeds in row]) for row in rows)
+                    known = {"analysis": name, "table": heads[0], "variant": variant.name}
+                    records += [known | record for record in _records(heads[1:], rows)]
                 title, text = str(first.get("title", name)), str(first.get("text", ""))
         if plots:
             tables = []
-            for (heading, *names), rows in lines.items():
-                columns = [Column(head, [Cell(row[at], row[at]) for row in rows]) for at, head in enumerate(names, 1)]
-                tables.append(Table([Row(row[0]) for row in rows], columns, title=heading))
-            sections.append(Section(title, text, tables, plots))
+            for (heading, *names), found in lines.items():
+                columns = [Column(head, [cells[at] for _, cells in found]) for at, head in enumerate(names)]
+                tables.append(Table([Row(variant_name) for variant_name, _ in found], columns, title=heading))
+            sections.append(Section(title, text, tables, plots, records))
     return sections, problems
 
 
-def _averaged(tables: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[list[str]]]:
-    """The title and columns, and rows in which numbers are means over seeds; other cells are the first seed's."""
+def _averaged(tables: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[list[Seeds]]]:
+    """The title and columns, and in each row the values of all seeds."""
     columns, count = [*map(str, tables[0]["columns"])], len(tables[0]["rows"])
     alike = [table["rows"] for table in tables if len(table["rows"]) == count]
     rows = [
-        [_mean(cells, len(tables)) for _, cells in zip(columns, zip(*of_seeds, strict=True), strict=True)]
+        [_seeds(cells) for _, cells in zip(columns, zip(*of_seeds, strict=True), strict=True)]
         for of_seeds in zip(*alike, strict=True)
     ]
     return (str(tables[0].get("title", "")), *columns), rows[:MOST_ROWS]
 
 
-def _mean(cells: Sequence[Any], seeds: int) -> str:
+def _seeds(cells: Sequence[Any]) -> Seeds:
     numbers = [value for cell in cells if (value := number(cell)) is not None]
     is_count = all(isinstance(cell, int) for cell in cells) and len(set(numbers)) == 1
-    if not numbers or is_count:
-        return str(cells[0])
+    return str(cells[0]), [] if is_count else numbers, len(cells)
+
+
+def _cell(first: str, numbers: Sequence[float], seeds: int) -> Cell:
+    """The mean over seeds with the standard deviation; the first seed's value of what is no measured number."""
+    if not numbers:
+        return Cell(first, first)
+    mean, spread = float(np.mean(numbers)), deviation(numbers)
     missing = "" if len(numbers) == seeds else f" ({len(numbers)} of {seeds} seeds)"
-    return f"{np.mean(numbers):.4g}{missing}"
+    return Cell(f"{mean:.4g}{missing}", mean, "" if spread is None else f"± {spread:.2g}")
+
+
+def _records(columns: Sequence[str], rows: Sequence[Sequence[Seeds]]) -> Iterator[dict[str, Any]]:
+    """The rows of analyses.csv: a line for each mean, with the cells that name its row."""
+    for number_, row in enumerate(rows, 1):
+        label = " ".join(first for first, numbers, _ in row if not numbers)
+        for column, (_, numbers, _) in zip(columns, row, strict=True):
+            if numbers:
+                low, high = mean_interval(numbers)
+                known = {"row": number_, "label": label, "column": column, "seeds": len(numbers)}
+                yield known | {"mean": float(np.mean(numbers)), "sd": deviation(numbers), "low": low, "high": high}
 
 
 def _plot(plot: Mapping[str, Any]) -> Curves:

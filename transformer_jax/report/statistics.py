@@ -111,10 +111,19 @@ def log_perplexity_scores(
     return _scores(columns, clusters_N, lambda sums: -sums[:, :-1] / sums[:, -1:])
 
 
-def share_scores(right_RN: np.ndarray, clusters_N: np.ndarray | None = None) -> Scores:
-    """The shares of right examples of R runs, in percent."""
-    columns_NC = np.concatenate([right_RN, np.ones((1, right_RN.shape[1]))]).T
-    return _scores(columns_NC, clusters_N, lambda sums: 100 * sums[:, :-1] / sums[:, -1:], largest=100.0)
+def mean_scores(scores_RN: np.ndarray, clusters_N: np.ndarray | None = None, largest: float = np.inf) -> Scores:
+    """The mean scores of R runs from the score of each of N sentences."""
+    columns_NC = np.concatenate([scores_RN, np.ones((1, scores_RN.shape[1]))]).T
+    return _scores(columns_NC, clusters_N, lambda sums: sums[:, :-1] / sums[:, -1:], largest)
+
+
+def mean_interval(seeds: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
+    """The t interval of the mean of several seeds, alone and not corrected."""
+    if len(seeds) < 2:
+        return None, None
+    mean, df = float(np.mean(seeds)), len(seeds) - 1
+    half = float(stdtrit(df, (1 + CONFIDENCE) / 2) * np.std(seeds, ddof=1) / (df + 1) ** 0.5)
+    return mean - half, mean + half
 
 
 def _scores(

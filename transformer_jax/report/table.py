@@ -2,6 +2,7 @@
 base's value."""
 
 import collections
+import fnmatch
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ class Row(NamedTuple):
     note: str = ""
     group: str = ""
     is_baseline: bool = False
+    label: str = ""  # its name in LaTeX, if another
 
 
 class Table(NamedTuple):
@@ -59,8 +61,12 @@ class Table(NamedTuple):
     def has_unverified(self) -> bool:
         return any(cell.text.endswith(UNVERIFIED) for column in self.columns for cell in column.cells)
 
-    def for_latex(self) -> "Table":
-        """The columns that a paper has room for."""
+    def for_latex(self, patterns: Sequence[str] = ()) -> "Table":
+        """The columns that a paper has room for, or those whose keys match, in the order of the patterns."""
+        if patterns:
+            chosen = [c.key for pattern in patterns for c in self.columns if fnmatch.fnmatch(c.key, pattern)]
+            by_key = {column.key: column for column in self.columns}
+            return self._replace(columns=[by_key[key] for key in dict.fromkeys(chosen)])
         varying = [column for column in self.columns if len({cell.text for cell in column.cells}) > 1]
         shown = [c for c in self.columns if c.in_latex == "always" or (c.in_latex and c in varying)]
         return self._replace(columns=shown)
@@ -204,7 +210,7 @@ def main_table(sweep: SweepResult, findings: TestFindings, rows: Sequence[Mappin
         cells = [number_cell(v.published.get(key), text, mark) for v, mark in zip(sweep.variants, marks, strict=True)]
         columns.append(Column(title, cells, f"published_{key}", kind))
     columns += quantity_columns(rows, "cost")
-    names = [Row(v.name, v.note, v.group, v.name == sweep.baseline) for v in sweep.variants]
+    names = [Row(v.name, v.note, v.group, v.name == sweep.baseline, v.label) for v in sweep.variants]
     return Table(names, columns, filtered=True)
 
 
@@ -239,12 +245,17 @@ def difference_cell(metric: Metric, found: Difference | None) -> Cell:
     return Cell(metric.change(found.value), found.value, metric.interval(found), metric.mark(found))
 
 
-def score_cell(seeds: Sequence[float]) -> Cell:
-    """The mean over seeds, with the standard deviation."""
-    if not seeds:
+def score_cells(rows: Sequence[Sequence[float]]) -> list[Cell]:
+    """The means over seeds, with standard deviations; in a column all with the same number of decimals."""
+    means = [float(np.mean(seeds)) if seeds else None for seeds in rows]
+    usual = ".3f" if max((mean for mean in means if mean is not None), default=0.0) < 10 else ".2f"
+    return [_score_cell(seeds, mean, usual) for seeds, mean in zip(rows, means, strict=True)]
+
+
+def _score_cell(seeds: Sequence[float], mean: float | None, usual: str) -> Cell:
+    if mean is None:
         return Cell()
-    mean, spread = float(np.mean(seeds)), deviation(seeds)
-    form = ".3f" if mean < 10 else ".2f" if mean < 1e5 else ".1e"
+    spread, form = deviation(seeds), usual if mean < 1e5 else ".1e"
     return Cell(f"{mean:{form}}", mean, "" if spread is None else f"± {spread:{form}}")
 
 
@@ -260,7 +271,7 @@ def _columns_of(compared: Compared, findings: TestFindings, rows: Sequence[Mappi
         titles["word_perplexity"] = "PPL/word"
     columns = []
     for key, title in titles.items():
-        cells = [score_cell(findings.scores[key].get(name, ())) for name in names]
+        cells = score_cells([findings.scores[key].get(name, ()) for name in names])
         columns.append(Column(title + role, cells, key, "scores", "always" * (key == [*titles][-1])))
     if compared.differences:
         columns += _difference_columns(compared, [compared.differences.get(name) for name in names])

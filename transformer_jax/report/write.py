@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import fnmatch
 import io
 import json
 import re
@@ -10,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.errors import BadInput, visible
+from transformer_jax.errors import BadInput, did_you_mean, visible
 from transformer_jax.files import paths
 from transformer_jax.files.atomic import explained, write_atomically, write_json
 from transformer_jax.files.record import read_typed
@@ -18,10 +19,12 @@ from transformer_jax.pictures.pages import image_url, render
 from transformer_jax.report import text
 from transformer_jax.report.figures import Plot, drawn
 from transformer_jax.report.findings import DIFFERENCES, Family
+from transformer_jax.report.metrics import metrics_of
 from transformer_jax.report.report import Report, TestReport, report_of, to_json
 from transformer_jax.report.results import LOOKS, SweepResult, load_sweep
 from transformer_jax.report.table import Table, contrast_records, curve_records, score_records
 from transformer_jax.report.text import TEMPLATES, latex, markdown, words
+from transformer_jax.runs.metrics import count_text
 from transformer_jax.sweeps.definition import Looks
 
 # The first of the files marks all as files of a report; files of other formats contain MADE_BY.
@@ -36,11 +39,21 @@ IN_LATEX = ("primary", "command", "transformer_jax", "transformer_jax_sha256", "
 
 
 def write_report(
-    folder: str | Path, output: str | Path | None = None, formats: Sequence[str] = ("html",)
+    folder: str | Path,
+    output: str | Path | None = None,
+    formats: Sequence[str] = ("html",),
+    columns: Sequence[str] = (),
 ) -> tuple[Report, list[Path]]:
-    """Writes SWEEP/report/, or `output`, as "html", "latex", "svg" or "pdf"; returns the report and its files."""
+    """Writes SWEEP/report/, or `output`, as "html", "latex", "svg" or "pdf"; returns the report and its files.
+
+    `columns` are patterns of the columns of LaTeX tables: ("bleu*", "parameters").
+    """
     report = report_of(load_sweep(folder))
-    files = {name: content for form in formats for name, content in _files(report, form)}
+    known = dict.fromkeys(column.key for test in report.tests for column in test.table.columns)
+    for pattern in columns:
+        if not fnmatch.filter(known, pattern):
+            raise BadInput(f"--columns={pattern}: matches no column; {did_you_mean(pattern, known)}")
+    files = {name: content for form in formats for name, content in _files(report, form, columns)}
     if not files:
         raise BadInput(f"{report.sweep.path}: nothing is measured yet, so there are no figures")
     paths = write_files(files, report.sweep.path, output)
@@ -83,24 +96,30 @@ def write_files(files: Mapping[str, Content], folder: Path, output: str | Path |
     return [directory / name for name in files]
 
 
-def _files(report: Report, form: str) -> Iterator[tuple[str, Content]]:
+def _files(report: Report, form: str, columns: Sequence[str] = ()) -> Iterator[tuple[str, Content]]:
     """The name and content of every file of a format."""
     if form == "html":
         facts: dict[str, Any] = {"report": report, "words": words}
         yield JSON, json_text(to_json(report))
         yield "report.md", render_markdown("report.md", **facts)
+        yield "checklist.md", _checklist(report)
         yield "table.csv", _csv([row for test in report.tests for row in test.rows])
         yield "runs.csv", _csv(score_records(report.sweep))
         yield "curves.csv", _csv_parts(*curve_records(report.sweep))
         if contrasts := [row for test in report.tests for row in contrast_records(test.findings)]:
             yield "contrasts.csv", _csv(contrasts)
+        if analyses := [row for section in report.analyses for row in section.facts]:
+            yield "analyses.csv", _csv(analyses)
         facts["base"] = json_text(report.sweep.base)
         yield "index.html", render(TEMPLATES / "report.html", title=report.sweep.name, image=_image, **facts)
     elif form == "latex":
         for test in report.tests:
             for family, table in [(None, test.table), *test.families]:
                 name = family.key if family else "table"
-                yield f"{name}_{_named(test.findings.split)}.tex", latex_table(report, test, table, family)
+                yield (
+                    f"{name}_{_named(test.findings.split)}.tex",
+                    latex_table(report, test, table.for_latex(columns), family),
+                )
     else:
         taken: list[str] = []
         for title, plot in report.plots.items():
@@ -110,6 +129,21 @@ def _files(report: Report, form: str) -> Iterator[tuple[str, Content]]:
                 name = f"{_named(title)}-{number}"
             taken.append(name.lower())
             yield f"{name}.{form}", drawn(plot, form, MADE_BY)
+
+
+def _checklist(report: Report) -> str:
+    """The answers to the ML reproducibility checklist that the records have."""
+    code = {name: digest for run in report.sweep.runs for name, digest in run.result.get("code", {}).items()}
+    sizes = {}
+    for name, key in {"Parameters": "parameters", "FLOPs of training": "training_flops"}.items():
+        means = [mean for variant in report.sweep.variants if (mean := variant.mean(key)) is not None]
+        ends = dict.fromkeys(map(count_text, (min(means), max(means)))) if means else ["not known yet"]
+        sizes[name] = " to ".join(ends)
+    by_key = {metric.key: metric for metric in metrics_of(report.sweep)}
+    margins = [by_key[key].margin_text(margin) for key, margin in report.sweep.margin.items() if key in by_key]
+    return render_markdown(
+        "checklist.md", report=report, words=words, custom=code, sizes=sizes, margins=", ".join(margins)
+    )
 
 
 def json_text(content: Mapping[str, Any]) -> str:
@@ -134,7 +168,7 @@ def latex_table(report: Report, test: TestReport, table: Table, family: Family |
         report=report,
         findings=findings,
         family=family,
-        table=table.for_latex(),
+        table=table,
         comments=[visible(" ".join(line.split())) for line in lines],
         seeds={row["seeds"] for row in test.rows},
         updates={run.step for run in sweep.runs if run.finished},

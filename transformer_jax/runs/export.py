@@ -29,7 +29,7 @@ from transformer_jax.runs.checkpoint import LOOKS, Checkpoints, DamagedCheckpoin
 from transformer_jax.runs.code import CodeSnapshots
 from transformer_jax.runs.folder import ORIGIN, WEIGHTS, RunFolder
 from transformer_jax.runs.metrics import Criterion, metrics_lines
-from transformer_jax.update.optimizer import optimizer_of
+from transformer_jax.update.optimizer import averaged_params, optimizer_of
 from transformer_jax.update.sharding import make_mesh
 from transformer_jax.update.step import TrainState
 
@@ -57,10 +57,12 @@ class DeletedCheckpoint(Failed):
 
 
 class SavedWeights:
-    """The weights in a run's checkpoints, as numpy arrays."""
+    """The weights in a run's checkpoints, as numpy arrays; with `ema` their moving averages."""
 
-    def __init__(self, folder: RunFolder):
-        self._folder, self.config = folder, folder.load_config()
+    def __init__(self, folder: RunFolder, ema: bool = False):
+        self._folder, self.config, self._ema = folder, folder.load_config(), ema
+        if ema and self.config.optimizer.ema is None:
+            raise BadInput(f"{folder.path}: was trained without optimizer.ema, so it has no weights called ema")
         folder.warn_of_changed_config()
         if not folder.saved_steps():
             raise BadInput(f"{folder.path}: has no checkpoints yet; transformer-jax train makes them")
@@ -118,6 +120,9 @@ class SavedWeights:
     def _params(self, step: int) -> Any:
         with self._reading(step):
             state, _ = self._checkpoints.restore(step, self._wanted)
+        decay = self.config.optimizer.ema
+        if self._ema and decay is not None and int(state.updates):
+            return averaged_params(state.optimizer, decay)
         return jax.device_get(state.params)
 
     @contextlib.contextmanager

@@ -37,6 +37,7 @@ class Record(TypedDict):
     hypotheses_sha256: NotRequired[str]
     exact_match: NotRequired[dict[str, Any]]
     sentences: NotRequired[dict[str, list[Any]]]
+    sentence_scores: NotRequired[dict[str, list[Any]]]  # by custom metrics that score sentences
     cut_translations: NotRequired[int]
     unknown_tokens: NotRequired[int]
 
@@ -44,7 +45,7 @@ class Record(TypedDict):
 # Options of decoding that affect the best translation.
 SEARCH = tuple(option.path for option in schema.options(DecodeConfig) if option.affects == "translation")
 # Weights in a run's folder. All others are exported folders, of which many may have the same name.
-NAMED_WEIGHTS = ("latest", "best", "averaged")
+NAMED_WEIGHTS = ("latest", "best", "averaged", "ema")
 # The fields of a record and of a sweep's result.json that identify the scores.
 IDENTITY = ("test_set_sha256", "weights_sha256", "steps", "decode")
 # Other fields that a record is compared by, and what it is if they differ.

@@ -111,6 +111,12 @@ def _sweep_problems(sweep: Sweep) -> list[str]:
         problems.append(f"vary = {sweep.vary!r}: must be a list of at least one of {', '.join(SOURCES)}")
     if sweep.tune and not _are_factors(sweep.tune):
         problems.append(f"tune = {sweep.tune!r}: must be two or more different positive factors, as in (0.5, 1, 2)")
+    if sweep.answered_by not in (answers := ("differences", "effects", "simple_effects", "contrasts")):
+        problems.append(f"answered_by = {sweep.answered_by!r}: must be one of {', '.join(answers)}")
+    elif "effects" in sweep.answered_by and not any(variant.levels for variant in sweep.variants):
+        problems.append(f"answered_by = {sweep.answered_by!r}: no variant has levels; grid sets them")
+    elif sweep.answered_by == "contrasts" and not sweep.contrasts:
+        problems.append("answered_by = 'contrasts': there are none")
     if sweep.weights not in NAMED_WEIGHTS:
         problems.append(f"weights = {sweep.weights!r}: must be one of {', '.join(NAMED_WEIGHTS)}")
     for contrast, weights in sweep.contrasts.items():
@@ -122,15 +128,19 @@ def _sweep_problems(sweep: Sweep) -> list[str]:
 
 
 def _metric_problems(sweep: Sweep, experiments: Sequence[ExperimentConfig]) -> list[str]:
-    """Errors in the primary metric and the margins."""
+    """Errors in the primary metric, the margins and the weights that are measured."""
     custom = [{address.rpartition(":")[2] for address in config.decode.metrics} for config in experiments]
-    known = [*COMPARED, *sorted(set.intersection(*custom) if custom else ())]
+    known = [*COMPARED, *sorted(set.intersection(*custom) if custom else ()), *sweep.analyses]
     named = {f"margin[{name!r}]": name for name in margins(sweep)} | {"primary": sweep.primary}
     problems = [
-        f"{place} = {name!r}: must be a metric of all variants: {', '.join(known)} (decode.metrics adds others)"
+        f"{place} = {name!r}: must be a metric of all variants: {', '.join(known)} (others: decode.metrics, analyses)"
         for place, name in named.items()
         if name is not None and name not in known
     ]
+    if sweep.weights == "ema" and experiments and all(config.optimizer.ema is None for config in experiments):
+        problems.append("weights = 'ema': needs optimizer.ema in a variant")
+    for name in sweep.analyses.keys() & {*COMPARED, *set().union(*custom)}:
+        problems.append(f"analyses[{name!r}]: is the name of a metric; choose another one")
     if not all(_is_number(margin) and margin > 0 for margin in margins(sweep).values()):
         problems.append(f"margin = {sweep.margin!r}: must be positive")
     if None in margins(sweep):

@@ -39,6 +39,7 @@ class StoredVariant(TypedDict):
     same_as: str | None
     unverified: NotRequired[list[str]]
     levels: NotRequired[dict[str, str]]
+    label: NotRequired[str]
     parameters: NotRequired[float]
     training_flops: NotRequired[float]
 
@@ -67,6 +68,7 @@ class Definition(TypedDict):
     only: list[str] | None
     contrasts: NotRequired[dict[str, dict[str, float]]]
     weights: NotRequired[str]
+    answered_by: NotRequired[str]
     directory: NotRequired[str]
 
 
@@ -104,6 +106,7 @@ class Variant:
     - `unverified`: the names of published scores that nobody has compared with their source.
     - `same_as`: the variant that this one, a control (A/A), repeats with other random seeds; it has no changes.
     - `levels`: its level of each factor, in a factorial design. `grid` sets it.
+    - `label`: its name in LaTeX tables and in figures, if it is another one there.
     """
 
     name: str
@@ -115,6 +118,11 @@ class Variant:
     unverified: Sequence[str] = ()
     same_as: str | None = None
     levels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    label: str = ""
+
+    @property
+    def shown_name(self) -> str:
+        return self.label or self.name
 
     @property
     def slug(self) -> str:
@@ -138,12 +146,14 @@ class Sweep:
     - `tune`: factors of the learning rate that are tried for each variant: (0.5, 1, 2).
     - `vary`: what differs between seeds: "initialization" (and dropout), "order" (of the training pairs); None is both.
     - `primary`: the metric that answers the question, on the first of `tests`: "bleu", "perplexity", "exact_match",
-      "chrf", "paper_bleu", or the name of one in decode.metrics.
+      "chrf", "paper_bleu", or the name of one in decode.metrics or of an analysis that returns a "score".
+    - `answered_by`: the family of comparisons that answers it: "differences" from the baseline, "effects" or
+      "simple_effects" of a `grid`, or "contrasts".
     - `contrasts`: weights of variants, which sum to 0, by name: {"rotary helps": {"rotary": 1, "sinusoidal": -1}}.
     - `margin`: the largest difference that does not matter, of the primary metric or by metric: {"bleu": 0.5}; of
       perplexity relative: 0.02 is 2 %.
-    - `weights`: what is evaluated: "latest", "best" (by train.best_metric), or "averaged": the last train.keep_latest
-      checkpoints, as in the paper.
+    - `weights`: what is evaluated: "latest", "best" (by train.best_metric), "ema" (of variants without optimizer.ema
+      "latest"), or "averaged": the last train.keep_latest checkpoints, as in the paper.
     """
 
     name: str
@@ -158,6 +168,7 @@ class Sweep:
     tune: Sequence[float] | None = None
     vary: Sequence[str] | None = None
     primary: str | None = None
+    answered_by: str = "differences"
     contrasts: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     margin: float | Mapping[str, float] | None = None
     weights: str = "latest"

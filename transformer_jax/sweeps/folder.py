@@ -26,6 +26,7 @@ from transformer_jax.errors import BadInput, ConfigError, Failed
 from transformer_jax.files import paths, remote
 from transformer_jax.files.atomic import Locked, explained, locked, made, write_json
 from transformer_jax.files.digests import json_sha256
+from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_record, read_typed, typed
 from transformer_jax.runs.folder import refuse_patterns
 from transformer_jax.sweeps import spec
@@ -102,8 +103,16 @@ class SweepFolder:
             definition = dataclasses.replace(definition, vary=stored.vary)
         if found := differences(stored, definition):
             rule = "contains another sweep; use another --workdir. Variants and seeds may be added later, but primary, "
-            rule += "the main test set, margin and weights are declared before the first run. It differs in:"
+            rule += (
+                "answered_by, the main test set, margin and weights are declared before the first run. It differs in:"
+            )
             raise ConfigError([f"{self.path}: {rule}", *(f"  {line}" for line in found)])
+        if added := [name for name in definition.experiments if name not in stored.experiments]:
+            count = len(stored.experiments) - 1
+            tell(
+                f"note: {', '.join(added)} added to {count} variants beside the baseline: intervals and p-values are "
+                f"corrected for more comparisons, so those of the other variants become wider"
+            )
         return dataclasses.replace(
             definition,
             seeds=tuple(dict.fromkeys([*stored.seeds, *definition.seeds])),
@@ -235,7 +244,7 @@ def _fixed(definition: ResolvedSweep) -> dict[str, Any]:
         "name": sweep.name,
         "scale": definition.scale,
         "vary": ", ".join(definition.vary),
-        **{name: getattr(sweep, name) for name in ("primary", "margin", "weights")},
+        **{name: getattr(sweep, name) for name in ("primary", "answered_by", "margin", "weights")},
         **({"main test set": sweep.tests[0]} if sweep.primary else {}),
         **{f"contrast {name!r}": dict(weights) for name, weights in sweep.contrasts.items()},
         **{f"analysis {name!r}": address for name, address in sweep.analyses.items()},

@@ -66,6 +66,11 @@ def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions)
         options.slurm.executor(sweep.path)
     sweep.check_place()
     definition = sweep.merged(definition, options.together is not None, options.only)
+    if definition.began_together:
+        tell(
+            "--together: all seeds see the training pairs in one order, so seeds differ in the initial parameters and "
+            "dropout only, and intervals do not account for the order"
+        )
     if (looks := sweep.looks()) and (added := [seed for seed in definition.seeds if seed not in looks[0]["seeds"]]):
         seeds = ", ".join(map(str, added))
         tell(f"warning: seeds {seeds} are added after a report was made, which makes false positives more likely")

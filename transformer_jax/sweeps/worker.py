@@ -27,7 +27,7 @@ from transformer_jax.data.batching import training_batches
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, Diverged, Failed
-from transformer_jax.evaluation import Metric, load_metrics
+from transformer_jax.evaluation import Metric, load_metrics, score_of
 from transformer_jax.experiment import TestSet, evaluate_run, identity, split_of, train_runs_together
 from transformer_jax.extension import UserCodeError, read_code
 from transformer_jax.files.atomic import explained, write_json, write_record
@@ -228,6 +228,8 @@ def reason_of(error: Exception) -> str:
 def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: CompileWatch) -> None:
     """Evaluates a trained run, as far as that is not done yet, and analyses it; writes result.json last."""
     weights = definition.sweep.weights
+    if weights == "ema" and run.experiment.optimizer.ema is None:
+        weights = "latest"
     if weights == "averaged":
         saved = SavedWeights(run.folder)
         steps = saved.regular_steps[-saved.config.train.keep_latest :]
@@ -244,6 +246,10 @@ def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: Compi
         address = definition.sweep.analyses[name]
         code[address] = read_code(address).digest
         found = analyse(model, config, test_sets, name, address)
+        if (score := found.get("score")) is not None:
+            tests[run.tests[0]]["custom_metrics"][name] = score
+        elif name == definition.sweep.primary:
+            raise BadInput(f"analysis {name!r}: is the primary metric; {address} must return a 'score'")
         with explained(run.path):
             run.analysis(name).parent.mkdir(exist_ok=True)
             write_json(run.analysis(name), found)
@@ -289,14 +295,17 @@ def measured_on(
 
 
 def analyse(model: Run, config: ExperimentConfig, tests: dict[str, TestSet], name: str, address: str) -> dict[str, Any]:
-    """The result of an analysis, a function in a user's file, for a model."""
+    """The result of an analysis, a function in a user's file, for a model; with the `scores` of sentences, if any."""
     with extension.running(extension.file_of(address)):
         found = extension.load_object(address)(model, config, tests)
     try:
-        json.dumps({**found})
+        found = {**found}
+        if (score := found.get("score")) is not None:
+            found["score"], found["scores"] = score_of(score, len(next(iter(tests.values())).sources))
+        json.dumps(found)
     except (TypeError, ValueError) as error:
         raise BadInput(f"analysis {name!r}: {address} must return a dict that can be stored as JSON: {error}") from None
-    return dict(found)
+    return found
 
 
 def training(run: SweepRun, config: ExperimentConfig, at_step: int | None = None) -> dict[str, Any]:

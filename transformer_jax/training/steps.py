@@ -47,9 +47,12 @@ from transformer_jax.update.step import (
 
 OPTIONS = {option.path: option for option in schema.options(ExperimentConfig)}
 # The options in which runs that train together may differ: a number each, or none for all; a learning rate each.
-REGULARIZATION = ("model.dropout", "model.attention_dropout", "model.activation_dropout", "train.label_smoothing")
+REGULARIZATION = (
+    *(f"model.{kind}" for kind in ("dropout", "attention_dropout", "activation_dropout", "layer_dropout")),
+    "train.label_smoothing",
+)
 NUMBERS = ("seed", *REGULARIZATION, "train.z_loss", "optimizer.beta1", "optimizer.beta2", "optimizer.epsilon")
-NUMBERS_OR_NONE = ("optimizer.clip_norm", "optimizer.weight_decay")
+NUMBERS_OR_NONE = ("optimizer.clip_norm", "optimizer.weight_decay", "optimizer.ema")
 RATES = tuple(
     f"optimizer.{name}"
     for name in ("schedule", "learning_rate", "warmup_steps", "warmup_share", "final_fraction", "decay_fraction")

@@ -153,7 +153,8 @@ class Run:
 def load_run(workdir: str | Path, weights: str = "latest", mesh: MeshConfig | None = None) -> Run:
     """The model of a run, or of an exported folder.
 
-    `weights`: "latest" or "best" checkpoint, "averaged" (by `transformer-jax average`), or an exported folder.
+    `weights`: "latest" or "best" checkpoint, "ema" (the moving average of optimizer.ema), "averaged" (by
+    `transformer-jax average`), or an exported folder.
     `mesh`: how parameters are divided among devices; by default each device has all of them.
     Programs are cached in the run's `train.compile_cache`, unless JAX has a compilation cache already.
     """
@@ -172,13 +173,15 @@ def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | No
         if weights != "latest" or at_step is not None:
             raise BadInput(f"{workdir}: is an exported folder with one set of weights: leave out --weights and --step")
         return read_export(folder.path)
-    if weights not in ("latest", "best"):
+    if weights not in ("latest", "best", "ema"):
         place = folder.averaged if weights == "averaged" else Path(paths.expanded(weights))
         if not (place / ORIGIN).is_file():
             made_by = "transformer-jax average or export makes them"
-            raise BadInput(f"--weights={weights}: is neither latest nor best, and {place} has no weights; {made_by}")
+            raise BadInput(
+                f"--weights={weights}: is neither latest, best nor ema, and {place} has no weights; {made_by}"
+            )
         return read_export(place)
-    saved = SavedWeights(folder)
-    if at_step is None and weights == "latest":
+    saved = SavedWeights(folder, ema=weights == "ema")
+    if at_step is None and weights != "best":
         return saved.newest()
     return saved.of_step(at_step) if at_step is not None else saved.chosen(lambda: saved.best_steps(1))

@@ -9,10 +9,11 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from transformer_jax.config import ADAM_FAMILY, ENDING_WITH_THE_RUN, ExperimentConfig, OptimizerConfig
@@ -132,9 +133,38 @@ def optimizer_of(
     optimizer = _by_group(config, schedule)
     if rate_factors is not None:
         optimizer = _with_rate_factors(optimizer, rate_factors)
-    if config.clip_norm is None:
-        return optimizer
-    return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
+    if config.clip_norm is not None:
+        optimizer = optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
+    return optimizer if config.ema is None else _with_average(optimizer, config.ema)
+
+
+class Averaged(NamedTuple):
+    """The state of an optimizer, and a moving average of the parameters that began at zero."""
+
+    optimizer: Any
+    updates: jax.Array
+    average: Any
+
+
+def _with_average(optimizer: optax.GradientTransformation, decay: float) -> optax.GradientTransformation:
+    """The optimizer, whose state also has average = decay average + (1 - decay) parameters after each update."""
+
+    def init(params: Any) -> Averaged:
+        return Averaged(optimizer.init(params), jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, params))
+
+    def update(gradients: Any, state: Averaged, params: Any = None) -> tuple[Any, Averaged]:
+        changes, inner = optimizer.update(gradients, state.optimizer, params)
+        params = optax.apply_updates(params, changes)
+        average = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, state.average, params)
+        return changes, Averaged(inner, state.updates + 1, average)
+
+    return optax.GradientTransformation(init, update)
+
+
+def averaged_params(state: Averaged, decay: float) -> Any:
+    """The average as parameters, for which the weights of all updates are scaled to sum to 1."""
+    total = 1 - decay ** int(state.updates)
+    return jax.tree.map(lambda leaf: np.asarray(leaf / total, np.float32), jax.device_get(state.average))
 
 
 def _by_group(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
