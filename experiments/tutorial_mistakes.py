@@ -10,7 +10,7 @@ excellent perplexity and worthless translations, because in training the model s
 mistake in decoding alone does not change perplexity; a missing padding mask costs little if sentences of similar
 length are batched together, but a translation then depends on the other sentences in its batch.
 
-At demo scale 15 variants have three seeds each; `--dry-run` estimates the time.
+At demo scale 17 variants have three seeds each; `--dry-run` estimates the time.
 """
 
 from pathlib import Path
@@ -29,6 +29,7 @@ from transformer_jax.model.masks import causal_mask
 from transformer_jax.model.positions import Positions
 from transformer_jax.model.stacks import DecoderLayer, EncoderLayer, LayerCache
 from transformer_jax.sweeps import Sweep, Variant
+from transformer_jax.update.loss import label_smoothed_cross_entropy
 
 bases = load_module(str(Path(__file__).with_name("bases.py")))
 SCALES = bases.SCALES
@@ -74,6 +75,12 @@ def mistakes() -> list[Variant]:
             parts(positions=WrongExponents),
             "2(2i)/d for the sine, 2(2i+2)/d for the cosine",
         ),
+        mistake(
+            "input",
+            "cosine's own exponent",
+            parts(positions=OwnExponent),
+            "(2i+1)/d for the cosine: its column's number",
+        ),
         mistake("input", "no sqrt(d_model)", {"model.scale_embeddings": False}, "embeddings are not scaled up"),
         mistake(
             "wiring", "self-attention to the encoder", parts(decoder_layer=FedByEncoder), "keys, values: the encoder's"
@@ -87,6 +94,12 @@ def mistakes() -> list[Variant]:
         mistake("wiring", "dropout after the norm", late, "Dropout(LayerNorm(x + Sublayer(x)))"),
         mistake(
             "output", "softmax before the loss", parts(embedding=SoftmaxTwice), "whose own softmax is then the second"
+        ),
+        mistake(
+            "output",
+            "smoothing's remainder",
+            {"train.loss": bases.own(__file__, "smoothed_with_a_remainder")},
+            "1 - epsilon for the right word, epsilon / N for each other one: the sum is below 1",
         ),
         mistake(
             "output",
@@ -207,6 +220,15 @@ class WrongExponents(Positions):
         return x_BTD + interleaved.astype(x_BTD.dtype)
 
 
+class OwnExponent(Positions):
+    """Each column's own number in the exponent, whether it is a sine or a cosine."""
+
+    def embed(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        column = jnp.arange(x_BTD.shape[-1])
+        angles_BTD = positions_BT[..., None].astype(jnp.float32) / 10_000.0 ** (column / x_BTD.shape[-1])[None, None]
+        return x_BTD + jnp.where(column % 2 == 0, jnp.sin(angles_BTD), jnp.cos(angles_BTD)).astype(x_BTD.dtype)
+
+
 class FedByEncoder(DecoderLayer):
     """Both attentions take keys and values from the encoder: of the words before, only the last one is known."""
 
@@ -280,6 +302,16 @@ class SoftmaxTwice(Embedding):
 
     def logits(self, x_BTD: jax.Array) -> jax.Array:
         return jax.nn.softmax(super().logits(x_BTD))
+
+
+def smoothed_with_a_remainder(
+    logits_BTN: jax.Array, targets_BT: jax.Array, weights_BT: jax.Array, epsilon: float
+) -> tuple[jax.Array, jax.Array]:
+    """The right word's share of epsilon is missing: the targets sum to 1 - epsilon / N."""
+    loss, count = label_smoothed_cross_entropy(logits_BTN, targets_BT, weights_BT, epsilon)
+    share, log_p_BTN = epsilon / logits_BTN.shape[-1], jax.nn.log_softmax(logits_BTN)
+    right_BT = jnp.take_along_axis(log_p_BTN, targets_BT[..., None], axis=-1)[..., 0]
+    return loss + share * (right_BT * weights_BT).sum(), count
 
 
 class LastTokenAlone(MultiHeadAttention):

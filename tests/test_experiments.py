@@ -228,6 +228,13 @@ def test_padding_of_the_source_is_seen_where_a_mask_is_missing(name, in_encoder,
     assert (difference(logits_TN, other_TN) > 1e-3) == in_decoder
 
 
+def test_the_right_words_share_of_epsilon_is_missing():
+    arguments = jnp.zeros((1, 1, 5)), jnp.array([[3]]), jnp.ones((1, 1))
+    loss, count = module("tutorial_mistakes").smoothed_with_a_remainder(*arguments, 0.2)
+    assert_close(loss, 0.96 * jnp.log(5.0))
+    assert count == 1
+
+
 def test_a_second_softmax_gives_probabilities_in_place_of_logits():
     assert_close(logits_of("softmax before the loss").sum(-1), jnp.ones(TARGET.shape))
 

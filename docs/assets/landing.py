@@ -6,12 +6,20 @@ page of a report, index.html beside README.md, would be the site's page of that 
 """
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.commands.inspect import options_table
 
 ROOT = Path(__file__).parents[2]
+
+
+def on_config(config: Any, **_: Any) -> Any:
+    """The site's public address, if there is one, stands in pyproject.toml."""
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("urls", {})
+    config.site_url = urls.get("Documentation")
+    return config
 
 
 def on_files(files: Any, config: Any, **_: Any) -> Any:

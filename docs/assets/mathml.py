@@ -19,6 +19,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
+    content = content.replace("{aligned}", "{split}")  # the same to readers, and known to latex2mathml
     content = INLINE.sub(lambda found: convert(html.unescape(found[1])), content)
     return DISPLAY.sub(
         lambda found: f'<div class="formula">{convert(html.unescape(found[1]), display="block")}</div>', content

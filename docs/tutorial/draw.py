@@ -300,7 +300,7 @@ FLOW = {
         "score": "점수",
         "weight": "가중치",
         "value": "가중치 × 값",
-        "context": "문맥 벡터",
+        "context": "컨텍스트 벡터",
     },
 }
 WORDS, QUERY = ("I", "am", "a", "student"), (0.1, 0.2, 0.3)
@@ -339,6 +339,40 @@ def flow(names: dict[str, str]) -> str:
     for row, number in enumerate(map(sum, zip(*blended, strict=True))):
         drawing.box(722, 187 - row * 36, 62, f"{number:.3f}", "embed", 30)
     drawing.arrow((678, 166), (690, 166))
+    return drawing.svg()
+
+
+# Page 1: what the square root is for.
+
+SHARP = {
+    "en": {
+        "title": "The weights of eight keys of 64 numbers, with and without the division by the square root",
+        "unscaled": "softmax of the scores",
+        "scaled": "softmax of the scores / √64",
+        "note": "the same eight scores, with a standard deviation near 8",
+    },
+    "ko": {
+        "title": "64차원 키 여덟 개의 가중치. 제곱근으로 나누기 전과 나눈 뒤",
+        "unscaled": "점수의 소프트맥스",
+        "scaled": "점수 / √64의 소프트맥스",
+        "note": "같은 점수 여덟 개. 표준편차는 8에 가깝다",
+    },
+}
+SCORES = (-9.6, 2.4, 6.4, -3.2, 12.0, 0.8, -5.6, 8.8)
+
+
+def sharp(names: dict[str, str]) -> str:
+    drawing = Drawing(760, 250, names["title"])
+    for left, name, scale in ((50, "unscaled", 1.0), (420, "scaled", 1 / 8)):
+        exponentials = [math.exp(score * scale) for score in SCORES]
+        drawing.text(left + 145, 230, names[name])
+        drawing.line((left, 44), (left + 290, 44))
+        for number, exponential in enumerate(exponentials):
+            x, share = left + 22 + number * 35, exponential / sum(exponentials)
+            drawing.cell(x, 44, 26, 140 * share, "bar")
+            drawing.text(x, 44 + 140 * share + 12, f"{share:.2f}", "small")
+            drawing.text(x, 30, f"{SCORES[number]:g}", "small")
+    drawing.text(380, 10, names["note"], "note")
     return drawing.svg()
 
 
@@ -459,6 +493,76 @@ def clock(names: dict[str, str]) -> str:
             drawing.circle(x, y, 30)
             # The sine is drawn to the right, the cosine upwards: position 0 is at twelve o'clock.
             drawing.arrow((x, y), (x + 28 * math.sin(angle), y + 28 * math.cos(angle)))
+    return drawing.svg()
+
+
+# Page 5: how a word becomes tokens, and who changes a word's vector.
+
+BPE = {
+    "en": {"title": "The merges of byte pair encoding join the letters of lowest into two tokens", "token": "token"},
+    "ko": {"title": "바이트 페어 인코딩이 lowest의 글자를 토큰 두 개로 합치는 과정", "token": "토큰"},
+}
+# The page's merges in their order; "ew", "ewest_" and "newest_" do not occur in this word.
+MERGES = (("e", "s"), ("es", "t"), ("est", "_"), ("l", "o"), ("lo", "w"))
+NUMBERS = (1, 2, 3, 6, 7)  # which of the page's merges these are
+
+
+def bpe(names: dict[str, str]) -> str:
+    drawing = Drawing(760, 330, names["title"])
+    row = [(letter, 110 + place * 90, 14.0) for place, letter in enumerate("lowest_")]
+    for letter, x, y in row:
+        drawing.box(x, y, 46, letter, "frame")
+    heights = {1: 82, 2: 152, 3: 222, 6: 82, 7: 152}
+    for number, pair in zip(NUMBERS, MERGES, strict=True):
+        at = next(i for i in range(len(row)) if (row[i][0], row[i + 1][0]) == pair)
+        (left, left_x, left_y), (right, right_x, right_y) = row[at], row[at + 1]
+        x, y = (left_x + right_x) / 2, heights[number]
+        drawing.line((left_x, left_y + BOX), (x, y))
+        drawing.line((right_x, right_y + BOX), (x, y))
+        drawing.box(x, y, 76, left + right, "feed")
+        drawing.text(x - 46, y + BOX / 2, f"{number}.", "note end")
+        row[at : at + 2] = [(left + right, x, y)]
+    for _, x, y in row:
+        drawing.text(x, y + BOX + 16, names["token"], "note")
+    return drawing.svg()
+
+
+ALONE = {
+    "en": {
+        "title": "Attention connects all words; the feed-forward network processes each word alone",
+        "attention": "attention: between words",
+        "feed": "feed-forward: each word alone",
+        "same": "the same W1, b1, W2, b2 for every word",
+        "words": "the dog barks loudly",
+    },
+    "ko": {
+        "title": "어텐션은 모든 단어를 잇고, 피드포워드 신경망은 단어를 하나씩 따로 처리한다",
+        "attention": "어텐션: 단어와 단어 사이",
+        "feed": "피드포워드: 단어마다 따로",
+        "same": "모든 단어에 같은 W1, b1, W2, b2",
+        "words": "개가 몹시 크게 짖는다",
+    },
+}
+
+
+def alone(names: dict[str, str]) -> str:
+    drawing = Drawing(760, 280, names["title"])
+    words = names["words"].split()
+    for left, name in ((60, "attention"), (460, "feed")):
+        places = [left + number * 80 for number in range(len(words))]
+        drawing.text(sum(places) / len(places), 262, names[name])
+        for x, word in zip(places, words, strict=True):
+            drawing.text(x, 44, word)
+            drawing.box(x, 62, 58, "x", "plain")
+            drawing.box(x, 200, 58, "y", "attention" if name == "attention" else "feed")
+            if name == "attention":
+                for other in places:
+                    drawing.line((other, 62 + BOX), (x, 200))
+            else:
+                drawing.arrow((x, 62 + BOX), (x, 130))
+                drawing.box(x, 130, 58, "FFN", "feed")
+                drawing.arrow((x, 130 + BOX), (x, 200))
+    drawing.text(580, 14, names["same"], "note")
     return drawing.svg()
 
 
@@ -622,17 +726,107 @@ def beam(names: dict[str, str]) -> str:
     return drawing.svg()
 
 
+# Page 9: the paper's Table 2, English to German.
+
+RESULTS = {
+    "en": {
+        "title": "BLEU and the cost of training of two older models and of the Transformer",
+        "cost": "cost of training (floating-point operations)",
+        "bleu": "BLEU",
+        "models": ("GNMT + RL", "ConvS2S", "Transformer, base", "Transformer, big"),
+    },
+    "ko": {
+        "title": "이전의 두 모델과 트랜스포머의 BLEU, 학습에 든 연산 수",
+        "cost": "학습에 든 부동소수점 연산 수",
+        "bleu": "BLEU",
+        "models": ("GNMT + RL", "ConvS2S", "트랜스포머 base", "트랜스포머 big"),
+    },
+}
+COST_AND_BLEU = ((2.3e19, 24.6), (9.6e18, 25.16), (3.3e18, 27.3), (2.3e19, 28.4))
+
+
+def results(names: dict[str, str]) -> str:
+    drawing = Drawing(760, 300, names["title"])
+
+    def place(cost: float, bleu: float) -> tuple[float, float]:
+        return 90 + 560 * (math.log10(cost) - 18.3) / 1.3, 60 + 48 * (bleu - 24)
+
+    drawing.line((90, 60), (700, 60))
+    drawing.line((90, 60), (90, 285))
+    for cost in ("2e18", "5e18", "1e19", "2e19"):
+        drawing.text(place(float(cost), 24)[0], 44, cost, "note")
+    for bleu in range(24, 29):
+        drawing.text(78, place(2e18, bleu)[1], str(bleu), "note end")
+    drawing.text(395, 16, names["cost"], "note")
+    drawing.text(102, 284, names["bleu"], "note start")
+    for number, (name, point) in enumerate(zip(names["models"], COST_AND_BLEU, strict=True)):
+        x, y = place(*point)
+        drawing.cell(x, y - 7, 14, 14, "seen" if number > 1 else "box plain")
+        drawing.text(x + 14 if number == 2 else x - 14, y, name, "start" if number == 2 else "end")
+    return drawing.svg()
+
+
+# Page 9: the three kinds of models by what a word may see.
+
+FAMILIES = {
+    "en": {
+        "title": "What a word may see in an encoder, in a decoder without a source, and in both together",
+        "encoder": "encoder-only (BERT)",
+        "decoder": "decoder-only (GPT)",
+        "both": "encoder-decoder",
+        "rows": "rows ask, columns answer; filled: may attend",
+        "source": "the dog sleeps",
+        "target": "le chien dort",
+    },
+    "ko": {
+        "title": "인코더 모델, 원문이 없는 디코더 모델, 인코더-디코더에서 단어가 볼 수 있는 곳",
+        "encoder": "인코더 모델(BERT)",
+        "decoder": "디코더 모델(GPT)",
+        "both": "인코더-디코더",
+        "rows": "행이 묻고 열이 답한다. 칠한 칸은 볼 수 있는 곳",
+        "source": "개가 지금 잔다",
+        "target": "the dog sleeps",
+    },
+}
+
+
+def families(names: dict[str, str]) -> str:
+    drawing = Drawing(760, 300, names["title"])
+    source, target = names["source"].split(), names["target"].split()
+    tables = {
+        "encoder": (source, lambda t, s: True),
+        "decoder": (source, lambda t, s: s <= t),
+        "both": (source + target, lambda t, s: s < 3 if t < 3 else s <= t),
+    }
+    for number, (name, (words, is_seen)) in enumerate(tables.items()):
+        left, top, side = 72 + number * 235, 235, 52 if len(words) == 3 else 34
+        drawing.text(left + side * len(words) / 2, 285, names[name])
+        for t, word in enumerate(words):
+            drawing.text(left + (t + 0.5) * side, top + (14 if t % 2 or side > 40 else 28), word, "small")
+            drawing.text(left - 6, top - (t + 0.5) * side, word, "small end")
+            for s in range(len(words)):
+                kind = "seen" if is_seen(t, s) else "hidden"
+                drawing.cell(left + (s + 0.5) * side, top - (t + 1) * side + 1, side - 2, side - 2, kind)
+    drawing.text(380, 12, names["rows"], "note")
+    return drawing.svg()
+
+
 DIAGRAMS: dict[str, tuple[Callable[[dict], str], dict[str, dict]]] = {
     "recurrence": (recurrence, RECURRENCE),
     "flow": (flow, FLOW),
+    "sharp": (sharp, SHARP),
     "heads": (heads, HEADS),
     "masks": (masks, MASKS),
     "clock": (clock, CLOCK),
+    "bpe": (bpe, BPE),
+    "alone": (alone, ALONE),
     "residual": (residual, RESIDUAL),
     "figure_1": (figure_1, FIGURE_1),
     "teacher_forcing": (teacher_forcing, TEACHER),
     "smoothing": (smoothing, SMOOTHING),
     "beam": (beam, BEAM),
+    "results": (results, RESULTS),
+    "families": (families, FAMILIES),
 }
 
 

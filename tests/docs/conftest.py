@@ -1,6 +1,9 @@
 """What makes the examples of the documentation fast: models are compiled as a whole, a run is loaded only once."""
 
 import functools
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -19,6 +22,14 @@ def _compiled_once():
             patch.setattr(nn.Module, name, _compiled(getattr(nn.Module, name)))
         patch.setattr(load, "load_run", functools.cache(load.load_run))  # each page's runs/demo is the same run
         yield
+
+
+@pytest.fixture
+def ipython(monkeypatch):
+    """What the cells of notebooks import of IPython."""
+    display = SimpleNamespace(Image=lambda path: Path(path).read_bytes(), HTML=str)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(version_info=(9, 0)))  # matplotlib looks at it
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
 
 
 def _compiled(method):

@@ -24,7 +24,9 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.extension import file_of
 
 MARKS = r"<!-- (?P<mark>runnable|file: \S+|not run: [^\n]+) -->\n+"
-BLOCK = re.compile(rf"^(?:{MARKS})?```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    rf"^(?:{MARKS})?```(?P<language>\w*)(?: title=\"PyTorch\")?\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 SETUP = re.compile(r"^<!-- setup\n(?P<code>.*?)^-->$", re.MULTILINE | re.DOTALL)
 DOCUMENTS = sorted({*ROOT.glob("README*.md"), ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")})
 OTHER_PROGRAMS = (

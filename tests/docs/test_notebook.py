@@ -2,9 +2,7 @@
 
 import json
 import shlex
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import pytest
@@ -30,12 +28,8 @@ def write(cell):
     return first.startswith("%%writefile ")
 
 
-def run(monkeypatch, *skipped):
+def run(*skipped):
     """Does what IPython does with the cells but those with such tags: `!transformer-jax` is the command line."""
-    ipython = SimpleNamespace(version_info=(9, 0))  # matplotlib looks at it
-    display = SimpleNamespace(Image=lambda path: Path(path).read_bytes())
-    for name, module in (("IPython", ipython), ("IPython.display", display)):
-        monkeypatch.setitem(sys.modules, name, module)
     names = {"__name__": "__main__"}
     for cell in cells(*skipped):
         code = "".join(cell["source"])
@@ -59,8 +53,8 @@ def _in_an_empty_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.drill
-def test_the_notebook_runs(monkeypatch):
-    run(monkeypatch, "install")
+def test_the_notebook_runs(ipython):
+    run("install")
     assert Path("attention.png").is_file()
     assert Path("runs/ablation/report/index.html").is_file()
 

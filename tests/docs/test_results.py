@@ -321,3 +321,16 @@ def test_every_number_in_the_readme_is_one_of_an_archive_or_page():
         assert claim in table
         table = table.replace(claim, "")
     assert not re.findall(rf"\d+|\b(?:{'|'.join(WORDS[1:])})\b", re.sub(NAMES, "", table))
+
+
+def test_the_korean_readme_has_the_same_numbers():
+    """Row by row; the English one writes some of them as words."""
+
+    def numbers(file, heading):
+        table = file.read_text().partition(f"## {heading}\n\n")[2].partition("\n\n")[0]
+        table = re.sub(r"\[([^]]+)\]\(.*?\)", r"\1", table)
+        table = re.sub(rf"\b({'|'.join(WORDS[1:])})\b", lambda word: str(WORDS.index(word[1])), table)
+        table = re.sub(r"(\d+)만", lambda found: f"{int(found[1]) / 100:g}", table)  # 260만: 2.6 million
+        return [sorted(re.findall(r"\d+(?:[.,]\d+)*", row)) for row in table.splitlines()]
+
+    assert numbers(ROOT / "docs/ko/README.md", "결과") == numbers(ROOT / "README.md", "Results")

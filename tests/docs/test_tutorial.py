@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import json
 import re
 from xml.etree import ElementTree
 
@@ -24,12 +25,14 @@ def script(name):
     return module
 
 
-RUN, DRAW = script("run"), script("draw")
+RUN, DRAW, NOTEBOOK = script("run"), script("draw"), script("notebook")
+TORCH = re.compile(r'^```python title="PyTorch"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
 
 def plots_of(text):
     """The pictures that a page's code draws; the others are diagrams."""
-    return [name for name in PICTURE.findall(text) if name.endswith(".png")]
+    drawn = [name for name in PICTURE.findall(text) if name.endswith(".png")]
+    return drawn + [f"pictures/{name}" for name in re.findall(r"<iframe src=\"\S+/(\w+\.html)\"", text)]
 
 
 @pytest.mark.parametrize(
@@ -38,18 +41,71 @@ def plots_of(text):
     [pytest.param(page, marks=pytest.mark.drill) if page.stem in ("6_model", "8_learning") else page for page in PAGES],
     ids=lambda page: page.stem,
 )
-def test_a_page_does_what_it_says(page, tmp_path, monkeypatch):
+def test_a_page_does_what_it_says(page, tmp_path, monkeypatch, ipython):
+    """As its notebook, which has all of its code, and cells that show what it draws."""
     monkeypatch.chdir(tmp_path)
-    text = page.read_text()
-    assert [cell.printed for cell in RUN.cells(text)] == RUN.outputs(text, str(page))
+    text, notebook = page.read_text(), json.loads(NOTEBOOK.notebook(page))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code" and "install" not in tags(cell)]
+    blocks = "".join(f"```python\n{cell['source']}\n```\n" for cell in cells)
+    printed = RUN.outputs(blocks, str(page))
+    of_page = [shown for cell, shown in zip(cells, printed, strict=True) if not tags(cell)]
+    assert of_page == [cell.printed for cell in RUN.cells(text)]
     assert {f"pictures/{file.name}" for file in tmp_path.glob("pictures/*")} == set(plots_of(text))
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *sorted(KOREAN.glob("[0-9]_*.md"))], ids=lambda page: f"{page.parts[-3]} {page.stem}"
+)
+def test_a_notebook_is_made_from_its_page(page):
+    file = page.parent / f"notebooks/{page.stem}.ipynb"
+    made = NOTEBOOK.notebook(page)
+    assert file.read_text(encoding="utf-8") == made + "\n", "python docs/tutorial/notebook.py makes it again"
+    cells = json.loads(made)["cells"]
+    code = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
+    assert (
+        code[0].startswith("%pip install") and sum(line.startswith("%") for line in "\n".join(code).splitlines()) == 1
+    )
+    own = [cell["source"] + "\n" for cell in cells if cell["cell_type"] == "code" and not tags(cell)]
+    assert own == [cell.code for cell in RUN.cells(page.read_text())]
+    words = "\n".join(cell["source"] for cell in cells if cell["cell_type"] == "markdown")
+    assert "$`" not in words and "```math" not in words and ".png)" not in words
+    links = re.findall(r"(?<=\]\()(?!https?:)[^)]+", words)
+    assert links and all((file.parent / link).is_file() for link in links)
+    assert f"](notebooks/{page.stem}.ipynb)" in page.read_text()
+
+
+def tags(cell):
+    return cell["metadata"].get("tags", [])
+
+
+def test_the_public_address_is_in_one_place():
+    """Without one a notebook installs its checkout."""
+    address = "https://example.org/transformer_jax"
+    assert NOTEBOOK.source_of_package(TUTORIAL / "notebooks", {}) == "../../..[train,report]"
+    assert NOTEBOOK.source_of_package(TUTORIAL, {"Repository": address}).endswith(f"@ git+{address}")
+    has_badge = "colab.research.google.com" in (ROOT / "README.md").read_text()
+    assert has_badge == ("Repository" in NOTEBOOK.urls())
+
+
+@pytest.mark.drill
+@pytest.mark.parametrize("page", [page for page in PAGES if TORCH.search(page.read_text())], ids=lambda page: page.stem)
+def test_the_same_in_pytorch(page, tmp_path, monkeypatch):
+    """A block of PyTorch runs behind the page's blocks before it, with whose results it compares its own."""
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    text, names = page.read_text(), {"__name__": "__tutorial__"}
+    places = sorted([*RUN.CELL.finditer(text), *TORCH.finditer(text)], key=lambda place: place.start())
+    last = max(number for number, place in enumerate(places) if place.re is TORCH)
+    for place in places[: last + 1]:
+        code = place[1] if place.re is TORCH else place["code"]
+        exec(compile(code, str(page), "exec"), dict(names) if place.re is TORCH else names)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_no_code_and_no_picture_is_left_out(page):
     """A block whose fence is misspelt would go unnoticed."""
     text = page.read_text()
-    assert len(RUN.cells(text)) == len(re.findall("^```py", text, re.MULTILINE)) > 0
+    assert len(RUN.cells(text)) == len(re.findall("^```py", text, re.MULTILINE)) - len(TORCH.findall(text)) > 0
     assert all((TUTORIAL / name).is_file() for name in PICTURE.findall(text))
 
 
@@ -106,10 +162,30 @@ def test_every_page_is_in_the_table_of_contents():
         assert rows == [page.name for page in PAGES]
 
 
+def test_the_table_of_topics_has_every_picture_and_every_exercise():
+    row = re.compile(r"^\| [^|]+ \| \[(\d)\]\((\w+\.md)\) \| \[(\w+)\]\((\S+)\) \| ([\d., ]+) \|$", re.MULTILINE)
+    found = {folder: row.findall((folder / "README.md").read_text()) for folder in (TUTORIAL, KOREAN)}
+    for folder, topics in found.items():
+        for number, page, picture, address, _ in topics:
+            assert (folder / address).is_file() and page[0] == number
+            assert re.search(rf"pictures/{picture}\.\w+[)\"]", (folder / page).read_text()), f"{page} lacks {picture}"
+    english, korean = ([topic[:3] + topic[4:] for topic in topics] for topics in found.values())
+    assert english == korean
+    shown = {name for page in PAGES for name in re.findall(r"pictures/(\w+)\.\w+[)\"]", page.read_text())}
+    assert {picture for _, _, picture, _ in english} == shown
+    asked = {f"{page.stem[0]}.{number}" for page in PAGES for number in exercises_of(page.read_text())}
+    assert {number for *_, numbers in english for number in numbers.split(", ")} == asked
+
+
+def exercises_of(text):
+    return re.findall(r"^(\d)\. ", text.partition("## Exercises")[2].partition("<details")[0], re.MULTILINE)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_korean_page_has_the_same_code_formulas_and_pictures(page):
     english, korean = page.read_text(), (KOREAN / page.name).read_text()
     assert RUN.cells(korean) and [cell[:2] for cell in RUN.cells(korean)] == [cell[:2] for cell in RUN.cells(english)]
+    assert TORCH.findall(korean) == TORCH.findall(english)
     formulas = re.compile(r"^```math\n.*?^```$", re.MULTILINE | re.DOTALL)
     assert formulas.findall(korean) == formulas.findall(english)
     plots = plots_of(english)
