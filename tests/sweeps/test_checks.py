@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from tests.support.places import ROOT
 from tests.support.sweep_runs import BASE, FOUR, defined
 from transformer_jax.errors import ConfigError
 from transformer_jax.report import table
@@ -105,7 +104,6 @@ def test_all_that_is_wrong_is_reported_at_once():
         ([FOUR], {"answered_by": "simple_effects"}, "no variant has levels"),
         ([FOUR], {"answered_by": "contrasts"}, "answered_by = 'contrasts': there are none"),
         ([FOUR], {"weights": "ema"}, "optimizer.ema"),
-        ([], {"analyses": {"chrf": f"{ROOT}/experiments/heads.py:what_heads_do"}}, "is the name of a metric"),
         ([Variant("a", {"model": {"d_ff": 64}})], {}, "variant 'a': model: no such option"),
         ([], {"vary": ["dropout"]}, "vary"),
         ([], {"vary": ["order"], "overrides": [("data.order_seed", "1")]}, "data.order_seed = 1"),

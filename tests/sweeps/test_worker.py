@@ -254,3 +254,5 @@ def test_an_analysis_may_have_a_score(tmp_path, score, kept):
     else:
         found = worker.analyse(None, None, tests, "depth", f"{file}:depth")
         assert (found["score"], found["scores"]) == kept
+        with pytest.raises(BadInput, match="analysis 'chrf': is the name of a metric"):
+            worker.analyse(None, None, tests, "chrf", f"{file}:depth")

@@ -139,7 +139,7 @@ def _metric_problems(sweep: Sweep, experiments: Sequence[ExperimentConfig]) -> l
     ]
     if sweep.weights == "ema" and experiments and all(config.optimizer.ema is None for config in experiments):
         problems.append("weights = 'ema': needs optimizer.ema in a variant")
-    for name in sweep.analyses.keys() & {*COMPARED, *set().union(*custom)}:
+    for name in sweep.analyses.keys() & set().union(*custom):
         problems.append(f"analyses[{name!r}]: is the name of a metric; choose another one")
     if not all(_is_number(margin) and margin > 0 for margin in margins(sweep).values()):
         problems.append(f"margin = {sweep.margin!r}: must be positive")

@@ -33,7 +33,7 @@ from transformer_jax.extension import UserCodeError, read_code
 from transformer_jax.files.atomic import explained, write_json, write_record
 from transformer_jax.files.output import use_in_this_command
 from transformer_jax.files.progress import tell
-from transformer_jax.metric_names import TEXTS, TRANSLATIONS, VALIDATION
+from transformer_jax.metric_names import COMPARED, TEXTS, TRANSLATIONS, VALIDATION
 from transformer_jax.model.size import training_flops
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.processes.hardware import keep_freed_memory
@@ -305,6 +305,8 @@ def analyse(model: Run, config: ExperimentConfig, tests: dict[str, TestSet], nam
         json.dumps(found)
     except (TypeError, ValueError) as error:
         raise BadInput(f"analysis {name!r}: {address} must return a dict that can be stored as JSON: {error}") from None
+    if found.get("score") is not None and name in COMPARED:
+        raise BadInput(f"analysis {name!r}: is the name of a metric; an analysis with a score needs another one")
     return found
 
 
