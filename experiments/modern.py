@@ -31,7 +31,7 @@ from transformer_jax.config import ExperimentConfig, from_config_dict
 from transformer_jax.extension import load_module
 from transformer_jax.model.layers import GATES
 from transformer_jax.sweeps import Sweep, Variant
-from transformer_jax.sweeps.spec import parameters, training_flops
+from transformer_jax.sweeps.resolved import parameters, training_flops
 from transformer_jax.update.optimizer import peak_rate
 
 bases = load_module(str(Path(__file__).with_name("bases.py")))

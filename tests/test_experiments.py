@@ -24,9 +24,9 @@ from transformer_jax.data.tokenizer import BOS, PAD
 from transformer_jax.errors import BadInput
 from transformer_jax.experiment import TestSet, evaluate_run
 from transformer_jax.extension import load_module
-from transformer_jax.sweeps.spec import load, parameters, training_flops
+from transformer_jax.sweeps.resolved import load, parameters, training_flops
 from transformer_jax.table3 import TABLE_3
-from transformer_jax.translation.stepper import Stepper
+from transformer_jax.translation.beam_cache import Stepper
 from transformer_jax.update.step import batch_sums
 
 EXPERIMENTS = ROOT / "experiments"

@@ -15,7 +15,7 @@ from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput
 from transformer_jax.files.record import SEAL, sealed
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.spec import ResolvedSweep
+from transformer_jax.sweeps.resolved import ResolvedSweep
 
 ODD = (None, True, -1, 10**400, 1e999, "3.0", "", "../x", "a\n\n<script>$\\frac", [], [[]], {}, {"a": 1})
 EACH = 1  # odd values in each record, in `make test`

@@ -7,7 +7,7 @@ import pytest
 from tests.support.places import ROOT
 from transformer_jax import shipped
 from transformer_jax.errors import BadInput
-from transformer_jax.sweeps import spec
+from transformer_jax.sweeps import resolved
 
 CONFIGS = sorted(ROOT.glob("configs/*.py"))
 EXPERIMENTS = sorted(
@@ -30,13 +30,13 @@ def test_experiments_are_there_as_a_wheel_has_them(tmp_path, monkeypatch):
     assert list(shipped.configs()) == [file.stem for file in CONFIGS]
     files = [("data.source", "a"), ("data.target", "b")]
     for scale in ("demo", "multi30k", "paper"):
-        definition = spec.load("preset:width", scale, files if scale == "multi30k" else ())
+        definition = resolved.load("preset:width", scale, files if scale == "multi30k" else ())
         assert definition.file == "preset:width" and definition.sweep.name == "width"
-    heads = spec.load("preset:heads", "demo")
+    heads = resolved.load("preset:heads", "demo")
     assert heads.sweep.analyses["heads"] == "package/presets/experiments/heads.py:what_heads_do"
 
 
 def test_an_experiment_that_is_not_there_is_answered_with_its_name_or_all_names():
     for missing, hint in (("preset:widht", "width"), ("elsewhere/width.py", "preset:width"), ("preset:zzz", "modern,")):
         with pytest.raises(BadInput, match=f"^{missing}: .*{hint}"):
-            spec.load(missing)
+            resolved.load(missing)

@@ -21,7 +21,7 @@ with lazy_api_imports(globals(), error_msg="{symbol_name} needs pip install 'tra
     from transformer_jax.model.transformer import AttentionInputs, Transformer
     from transformer_jax.model_config import ModelConfig, PartsConfig
     from transformer_jax.search.beam import beam_search, gather_beams, repeat_beams
-    from transformer_jax.search.rules import SearchRules
+    from transformer_jax.search.targets import SearchRules
     from transformer_jax.search.sampling import greedy_search, sample_search
     from transformer_jax.translation.load import Score, load_run
     from transformer_jax.update.loss import label_smoothed_cross_entropy

@@ -124,7 +124,7 @@ def _train(
     with contextlib.ExitStack() as stack:
         for experiment, folder in zip(experiments, folders, strict=True):
             stack.enter_context(folder.held())
-            folder.holds_run(experiment, unknown=FROM_DATA)  # raises for another run, before data is prepared
+            folder.compare_run(experiment, unknown=FROM_DATA)  # raises for another run, before data is prepared
         # Without data.directory each run has the data in its folder.
         places = {folder.data(config): (config, folder) for config, folder in zip(experiments, folders, strict=True)}
         prepared, *others = [

@@ -276,7 +276,7 @@ HANGS = (
     (checkpoint.Checkpoints, "_sync_unfinished"),
     (future.ChainedFuture, "result"),  # of what is written in the background
     (checkpoint.Checkpoints, "record"),
-    (train.RunSetup, "validation_sums"),
+    (train.RunSetup, "over_validation_data"),
     (train.Recorder, "log"),
     (train.Trainer, "take_step"),
 )

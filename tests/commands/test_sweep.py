@@ -16,7 +16,7 @@ from transformer_jax.commands.sweep import _definition, add_arguments, factors, 
 from transformer_jax.errors import EXIT_UNFINISHED
 from transformer_jax.report.report import report_of
 from transformer_jax.report.results import load_sweep
-from transformer_jax.sweeps import plan, spec
+from transformer_jax.sweeps import plan, resolved
 from transformer_jax.sweeps.folder import SweepFolder
 
 
@@ -56,7 +56,7 @@ def test_dry_run_prints_everything_and_writes_nothing(run, place):
 
 
 def test_status(run, place):
-    definition = spec.load("experiment.py")
+    definition = resolved.load("experiment.py")
     folder = SweepFolder("sweep")
     folder.save(definition)
     base, four, *_ = folder.runs(definition)
@@ -104,7 +104,7 @@ BAD_COMMAND_LINES = [
 
 def test_a_sweep_of_some_variants_stays_one(run, place):
     """--status and the same sweep without FILE are of the variants that it was started with."""
-    definition = spec.load("experiment.py")
+    definition = resolved.load("experiment.py")
     folder = SweepFolder("sweep")
     folder.save(dataclasses.replace(definition, only=("base",)))
     for made in folder.runs(definition, ["base"]):

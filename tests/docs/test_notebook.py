@@ -10,7 +10,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from tests.support.places import ROOT
 from transformer_jax import cli
-from transformer_jax.sweeps import spec
+from transformer_jax.sweeps import resolved
 
 NOTEBOOK = ROOT / "examples/first_run.ipynb"
 
@@ -62,7 +62,7 @@ def test_the_notebook_runs(ipython):
 def test_the_sweep_of_the_notebook_is_one():
     """Without a training: the definition is read and checked."""
     assert sum(map(write, cells())) == 2
-    assert spec.load("ablation.py").chosen(None) == ["sinusoidal", "none"]
+    assert resolved.load("ablation.py").chosen(None) == ["sinusoidal", "none"]
 
 
 def test_the_notebook_is_stored_without_outputs():

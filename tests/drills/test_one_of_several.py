@@ -167,7 +167,7 @@ HANGS = {
     "from orbax.checkpoint._src.serialization import ocdbt_utils, ts_utils; "
     "from orbax.checkpoint._src.futures import future; future.ChainedFuture.result = hang",
     "restoring": "from transformer_jax.runs import checkpoint; checkpoint.Checkpoints.record = hang",
-    "validating": "from transformer_jax.training import train; train.RunSetup.validation_sums = hang",
+    "validating": "from transformer_jax.training import train; train.RunSetup.over_validation_data = hang",
     "taking a step": "from transformer_jax.training import train; train.Trainer.log = hang",
 }
 

@@ -37,7 +37,7 @@ model/products.py: model/test_attention.py
   the gradient of the softmax lacks a term
   - exact * (change - jnp.sum(change * exact, axis=-1, keepdims=True))
   + exact * change
-model/masks.py: model/test_attention.py translation/test_stepper.py
+model/masks.py: model/test_attention.py translation/test_beam_cache.py
   a cache slot is missing in the mask
   - (slots_L[None] <= own_T[:, None])
   + (slots_L[None] < own_T[:, None])
@@ -97,11 +97,11 @@ update/step.py: update/test_sharding.py
   gradients are not summed over devices
   - return jax.lax.psum(gradient, "data" if "fsdp" in shard else sharding.BATCH_AXES)
   + return gradient
-search/rules.py: search/test_beam.py
+search/targets.py: search/test_beam.py
   the GNMT penalty is off by one
   - ((5 + n) / 6)
   + ((6 + n) / 6)
-search/rules.py: search
+search/targets.py: search
   <eos> is allowed too early
   - jnp.arange(1, max_length + 1)[None, :] < shortest_B
   + jnp.arange(2, max_length + 2)[None, :] < shortest_B

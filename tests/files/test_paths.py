@@ -15,7 +15,7 @@ from transformer_jax.config import DataConfig, ExperimentConfig, from_config_dic
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.files import paths
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.sweeps import spec
+from transformer_jax.sweeps import resolved
 from transformer_jax.sweeps.folder import SweepFolder, data_key
 from transformer_jax.sweeps.run import digest
 
@@ -107,9 +107,9 @@ def test_where_files_are_does_not_make_it_another_run(tmp_path):
     (run.checkpoints / "6").mkdir(parents=True)
     run.record(experiment(data__source=("a.en",), data__target=("a.de",)))
     moved = experiment(data__source=("/copy/a.en",), data__target=("/copy/a.de",), data__directory="/copy/data")
-    assert run.holds_run(moved)
+    assert run.compare_run(moved)
     with pytest.raises(BadInput, match=r"data\.corpus"):
-        run.holds_run(experiment(data__corpus="copy"))
+        run.compare_run(experiment(data__corpus="copy"))
 
 
 def test_a_sweep_keeps_paths_as_they_were_given(tmp_path, monkeypatch):
@@ -118,7 +118,7 @@ def test_a_sweep_keeps_paths_as_they_were_given(tmp_path, monkeypatch):
     base = {**BASE, "data": {**files, "tokenizer": "words", "tokens_per_batch": 256}}
     (tmp_path / "first").mkdir()
     monkeypatch.chdir(tmp_path / "first")
-    definition = spec.resolve(sweep(base=base), "file.py")
+    definition = resolved.resolve(sweep(base=base), "file.py")
     SweepFolder("sweep").save(definition)
     recorded = json.loads(Path("sweep/sweep.json").read_text())
     assert recorded["base"]["data"]["source"] == ["a.en"] and recorded["directory"] == str(tmp_path / "first")
@@ -127,7 +127,7 @@ def test_a_sweep_keeps_paths_as_they_were_given(tmp_path, monkeypatch):
     (tmp_path / "second").mkdir()
     (tmp_path / "first/sweep").rename(tmp_path / "second/sweep")
     monkeypatch.chdir(tmp_path / "second")
-    definition = spec.resolve(sweep(base=base), "file.py")
+    definition = resolved.resolve(sweep(base=base), "file.py")
     config = SweepFolder("sweep").merged(definition).experiment("base", 0)
     assert (data_key(config), digest(config)) == keys
 
@@ -136,7 +136,7 @@ def test_a_sweep_goes_to_where_it_began(tmp_path, monkeypatch):
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "first")
-    SweepFolder("sweep").save(spec.resolve(sweep(), "file.py"))
+    SweepFolder("sweep").save(resolved.resolve(sweep(), "file.py"))
     monkeypatch.chdir(tmp_path / "second")
     with SweepFolder("../first/sweep").in_original_directory() as folder:
         assert os.getcwd() == str(tmp_path / "first") and folder.definition_file.is_file()

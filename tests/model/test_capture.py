@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.small_models import SOURCE, TARGET, assert_close, built
 from transformer_jax import MultiHeadAttention, capture, patch
-from transformer_jax.translation.stepper import Stepper
+from transformer_jax.translation.beam_cache import Stepper
 
 DEEP = {"num_encoder_layers": 2, "num_decoder_layers": 2}
 ATTENTIONS = (

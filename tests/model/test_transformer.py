@@ -57,7 +57,7 @@ def test_no_look_ahead_and_no_glance_at_another_sentence(changes):
 def test_step_by_step_with_a_cache_equals_the_full_forward_pass(changes):
     """Two layers; the first tokens come together (a prefix), and the cache is longer than what is decoded.
 
-    tests/translation/test_stepper.py has the other encodings.
+    tests/translation/test_beam_cache.py has the other encodings.
     """
     model, variables = built(**changes, num_decoder_layers=2)
     target = np.where(TARGET == PAD, 18, TARGET)

@@ -11,7 +11,7 @@ import pytest
 from transformer_jax import ModelConfig
 from transformer_jax.accelerators import ACCELERATORS
 from transformer_jax.processes import hardware
-from transformer_jax.runs.metrics import Metrics
+from transformer_jax.runs.metrics import MetricsFile
 from transformer_jax.training.progress import Throughput
 
 # What version 1 of control groups has for no limit.
@@ -82,7 +82,7 @@ def test_what_is_not_known_is_unknown(machine, tmp_path, kinds, dtype, why):
     assert why in str(measure) and "no MFU; --config.train.peak_flops=FLOP/s of one device gives it" in str(measure)
     measure.start(types.SimpleNamespace(data_wait=0.0), 0)
     measure.lap(10)
-    Metrics(tmp_path / "metrics.jsonl", tensorboard=False).write(10, measure.rates(100, 100, 10))
+    MetricsFile(tmp_path / "metrics.jsonl", tensorboard=False).write(10, measure.rates(100, 100, 10))
     line = json.loads((tmp_path / "metrics.jsonl").read_text())
     assert line["mfu"] is None and line["target_tokens_per_second"] > 0
 

@@ -7,7 +7,7 @@ import struct
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from transformer_jax.runs.board import Board
-from transformer_jax.runs.metrics import Metrics, read_metrics
+from transformer_jax.runs.metrics import MetricsFile, read_metrics
 
 
 def events(folder):
@@ -37,7 +37,7 @@ def test_without_tensorboard_a_training_goes_on(tmp_path, monkeypatch, capsys):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     path = tmp_path / "metrics.jsonl"
-    with Metrics(path, tensorboard=True) as metrics:
+    with MetricsFile(path, tensorboard=True) as metrics:
         metrics.begin(-1)
         monkeypatch.setattr(os, "fsync", fsync)
         for step in range(20):

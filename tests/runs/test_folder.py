@@ -107,27 +107,27 @@ def test_whose_folder_was_taken_over_stops_where_locks_do_not_work(tmp_path, mon
 def test_a_run_without_its_checkpoints_does_not_start_again(tmp_path):
     folder, config = RunFolder(tmp_path), from_config_dict({"train": {"checkpoint_every": 10, "eval_every": 10}})
     folder.record(config)
-    assert not folder.holds_run(config)
+    assert not folder.compare_run(config)
     folder.metrics.write_text('{"step": 1, "loss": 1.0}\n')
     with pytest.raises(BadInput, match="its checkpoints are gone"):
-        folder.holds_run(config)
+        folder.compare_run(config)
     folder.checkpoints.mkdir()
     unfinished = folder.checkpoints / "10.orbax-checkpoint-tmp"
     for last in (10, 11, 20, 21):  # it may have been killed before a checkpoint was complete
         folder.metrics.write_text(f'{{"step": {last}, "loss": 1.0}}\n')
         with contextlib.nullcontext() if last == 10 else pytest.raises(BadInput, match="its checkpoints are gone"):
-            assert not folder.holds_run(config)
+            assert not folder.compare_run(config)
         unfinished.mkdir()
         with pytest.raises(BadInput, match="gone") if last == 21 else contextlib.nullcontext():
-            assert not folder.holds_run(config)
+            assert not folder.compare_run(config)
         unfinished.rmdir()
     folder.metrics.write_text('{"step": 1, "loss": 1.0}\n')
-    assert not folder.holds_run(config)
+    assert not folder.compare_run(config)
     folder.note_checkpoint()  # of a run that was stopped, for example
     with pytest.raises(BadInput, match="its checkpoints are gone"):
-        folder.holds_run(config)
+        folder.compare_run(config)
     (folder.checkpoints / "10").mkdir()
-    assert folder.holds_run(config)
+    assert folder.compare_run(config)
 
 
 def test_must_resume_never_starts_a_run(tmp_path, capsys):

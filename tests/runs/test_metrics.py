@@ -11,7 +11,7 @@ from tests.support.small_runs import experiment
 from transformer_jax.runs import metrics as metrics_module
 from transformer_jax.runs.metrics import (
     Criterion,
-    Metrics,
+    MetricsFile,
     count_text,
     cut_after,
     duration,
@@ -25,7 +25,7 @@ from transformer_jax.runs.metrics import (
 
 def test_a_number_that_json_lacks_is_null(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    with Metrics(path, tensorboard=False) as metrics:
+    with MetricsFile(path, tensorboard=False) as metrics:
         metrics.write(5, {"loss": 2.0, "perplexity": float("inf"), "accuracy": float("nan"), "mfu": None})
     (line,) = read_metrics(path)
     assert datetime.datetime.fromisoformat(line.pop("time")).utcoffset() == datetime.timedelta(0)
@@ -33,7 +33,7 @@ def test_a_number_that_json_lacks_is_null(tmp_path):
 
 
 def test_only_the_first_process_writes(tmp_path):
-    with Metrics(tmp_path / "metrics.jsonl", tensorboard=True, writes=False) as metrics:
+    with MetricsFile(tmp_path / "metrics.jsonl", tensorboard=True, writes=False) as metrics:
         metrics.begin(-1)
         metrics.write(5, {"loss": 2.0})
     assert list(tmp_path.iterdir()) == []
@@ -46,7 +46,7 @@ def test_a_resumed_run_drops_what_it_writes_again(tmp_path, monkeypatch):
         "transformer_jax.runs.board.Board", lambda place, purge_step: purged.append(purge_step) or board
     )
     for begin, steps in ((-1, (5, 10, 15)), (10, (15, 20))):
-        with Metrics(path, tensorboard=True) as metrics:
+        with MetricsFile(path, tensorboard=True) as metrics:
             metrics.begin(begin)
             for step in steps:
                 metrics.write(step, {"loss": 1.0})
@@ -57,7 +57,7 @@ def test_a_resumed_run_drops_what_it_writes_again(tmp_path, monkeypatch):
 def test_what_is_synced_is_on_the_disk(tmp_path, monkeypatch):
     synced, fsync = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino) or fsync(file))
-    with Metrics(tmp_path / "metrics.jsonl", tensorboard=False) as metrics:
+    with MetricsFile(tmp_path / "metrics.jsonl", tensorboard=False) as metrics:
         metrics.sync()
         metrics.write(5, {"loss": 2.0})
         metrics.sync()
@@ -69,7 +69,7 @@ def test_an_unfinished_line_is_removed_and_other_damage_is_named(tmp_path):
     path.write_text('{"step": 5}\n{"st\0\0\n{"step": 10}\n{"step": 1')
     assert [line["step"] for line in metrics_lines(path, problems)] == [5, 10]
     assert problems == [f"{path}: line 2 is not JSON"]
-    with Metrics(path, tensorboard=False) as metrics:
+    with MetricsFile(path, tensorboard=False) as metrics:
         metrics.begin(10)
         metrics.write(15, {"loss": 1.0})
     assert [line["step"] for line in read_metrics(path)] == [5, 10, 15]

@@ -11,7 +11,7 @@ from transformer_jax.config import from_config_dict
 from transformer_jax.errors import BadInput
 from transformer_jax.experiment import try_out
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.runs.metrics import Metrics
+from transformer_jax.runs.metrics import MetricsFile
 from transformer_jax.runs.tracking import Labels, Tracking
 
 LINES = """
@@ -51,7 +51,7 @@ def tracked(tmp_path, monkeypatch):
 
         def metrics(self, writes=True):
             folder = RunFolder(tmp_path / "run", writes, labels=self.labels)
-            return Metrics(folder.metrics, tensorboard=False, writes=writes, tracking=folder.tracking(config))
+            return MetricsFile(folder.metrics, tensorboard=False, writes=writes, tracking=folder.tracking(config))
 
         def lines(self):
             file = tmp_path / "tracked"

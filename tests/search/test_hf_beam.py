@@ -9,7 +9,7 @@ from flax import traverse_util
 from tests.support.places import GOLDEN
 from transformer_jax import ModelConfig, SearchRules, beam_search
 from transformer_jax.interop.marian_weights import layer_names
-from transformer_jax.translation.stepper import Stepper
+from transformer_jax.translation.beam_cache import Stepper
 
 RECORDED = np.load(GOLDEN / "hf_beam.npz")
 SEARCHES = [name.removesuffix(" tokens") for name in RECORDED if name.endswith(" tokens")]

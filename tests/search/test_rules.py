@@ -30,7 +30,7 @@ from tests.support.searches import (
     targets_of,
 )
 from transformer_jax.search.beam import beam_search, gather_beams
-from transformer_jax.search.rules import SearchRules
+from transformer_jax.search.targets import SearchRules
 from transformer_jax.search.sampling import greedy_search, sample_search
 
 

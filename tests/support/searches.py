@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.search.beam import beam_search, gather_beams
-from transformer_jax.search.rules import SearchRules
+from transformer_jax.search.targets import SearchRules
 from transformer_jax.search.sampling import greedy_search, sample_search
 
 PAD, BOS, EOS, A, B = range(5)

@@ -10,8 +10,8 @@ from transformer_jax.files.atomic import write_json
 from transformer_jax.runs.folder import identifying_versions
 from transformer_jax.sweeps import Sweep, Variant
 from transformer_jax.sweeps.checks import validate
+from transformer_jax.sweeps.resolved import ResolvedSweep, resolve
 from transformer_jax.sweeps.run import SweepRun, digest
-from transformer_jax.sweeps.spec import ResolvedSweep, resolve
 
 BASE = TINY | {"train": TINY["train"] | {"steps": 12}, "decode": {"beam": 1, "extra_length": 2}}
 FOUR = Variant("h = 4", {"model.num_heads": 4})

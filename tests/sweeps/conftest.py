@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.devices import one_device
 from tests.support.sweep_runs import experiment_file
-from transformer_jax.sweeps import spec
+from transformer_jax.sweeps import resolved
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.shielded import SIGNALS
 from transformer_jax.sweeps.worker import Worker
@@ -57,7 +57,7 @@ def worked(tmp_path_factory):
     (corrupt / "config.json").write_text("{ damaged")
     (blocked / "config.json").mkdir(parents=True)
     overrides = [("train.compile_cache", "none"), ("decode.metrics", f"{path}:count")]
-    folder.save(spec.load(str(path), overrides=overrides))
+    folder.save(resolved.load(str(path), overrides=overrides))
     definition = folder.load()
     with contextlib.chdir(place), one_device():
         together = work(folder, definition, "dropout/seed-0", "base/seed-0")

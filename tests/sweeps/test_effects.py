@@ -8,7 +8,7 @@ from tests.support.devices import one_device
 from tests.support.sweep_runs import experiment_file
 from tests.sweeps.conftest import work
 from transformer_jax import cli
-from transformer_jax.sweeps import spec
+from transformer_jax.sweeps import resolved
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.launch import grouped
 
@@ -26,7 +26,7 @@ def test_an_a_a_sweep_finds_nothing_and_a_planted_effect_is_found(tmp_path, monk
     )
     steps = [("train.steps", "60"), ("train.eval_every", "60"), ("train.checkpoint_every", "60")]
     folder = SweepFolder("sweep")
-    folder.save(spec.load(path.name, overrides=[*steps, ("data.task.test_size", "50")]))
+    folder.save(resolved.load(path.name, overrides=[*steps, ("data.task.test_size", "50")]))
     definition = folder.load()
     with one_device():
         for group in grouped(folder.runs(definition), 0):

@@ -23,7 +23,7 @@ from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.processes.hardware import cores
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.runs.records import Record
-from transformer_jax.sweeps import spec, worker
+from transformer_jax.sweeps import resolved, worker
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import Result, read_json
 from transformer_jax.sweeps.worker import Stopped, Worker
@@ -194,7 +194,9 @@ def test_a_metric_is_edited_and_the_runs_are_measured_again(worked, tmp_path):
 
     source = Path(definition.file).read_text().replace(definition.file, str(file))
     file.write_text(source.replace("return len(hypotheses)", "return 1 + len(hypotheses)"))
-    definition = spec.load(str(file), overrides=[("train.compile_cache", "none"), ("decode.metrics", f"{file}:count")])
+    definition = resolved.load(
+        str(file), overrides=[("train.compile_cache", "none"), ("decode.metrics", f"{file}:count")]
+    )
     trained = (folder.path / "runs/base/seed-0/metrics.jsonl").read_text()
     with contextlib.chdir(tmp_path), one_device():
         assert work(folder, launched(), "base/seed-0") == 0

@@ -21,7 +21,7 @@ from transformer_jax.errors import BadInput
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.training.train import Ending, Recorder, Trainer, improvement_at_the_end, refuse_unmeasured
 from transformer_jax.update.loss import TokenSums
-from transformer_jax.update.step import IntervalSums, StepMetrics, TrainState
+from transformer_jax.update.step import IntervalSums, StepOutcome, TrainState
 
 ROWS = 4
 SIGNALS = types.SimpleNamespace(stop_at=lambda step, why: None, asked=None)
@@ -46,10 +46,10 @@ class Devices:
         more = np.where(finite, self.tokens[batch], 0)
         with np.errstate(over="ignore"):
             sums = jax.tree.map(lambda total: np.asarray(total + more.astype(total.dtype)), state.sums)
-        sums = dataclasses.replace(sums, steps=state.sums.steps + finite.astype(np.int32))
+        sums = dataclasses.replace(sums, updates=state.sums.updates + finite.astype(np.int32))
         state = dataclasses.replace(state, step=state.step + 1, updates=state.updates + finite, sums=sums)
         state = dataclasses.replace(state, bad_in_a_row=np.where(finite, 0, state.bad_in_a_row + 1))
-        return state, StepMetrics(np.ones(self.shape, np.float32), state.updates, state.bad_in_a_row)
+        return state, StepOutcome(np.ones(self.shape, np.float32), state.updates, state.bad_in_a_row)
 
     def fetch(self, values):
         if not self.shape:
@@ -97,7 +97,7 @@ def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, during_val
     """Trains runs until they have ended; their recorders, each with its ending. `losses`: at each validation."""
     validations, ones = iter(losses or ()), np.ones(len(skipped))
 
-    def validation_sums(evaluate, params, is_stopped):
+    def over_validation_data(evaluate, params, is_stopped):
         if during_validation:
             during_validation(is_stopped)
         return None if losses is None else TokenSums(*map(np.squeeze, (next(validations), ones, ones, ones, ones)))
@@ -112,7 +112,7 @@ def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, during_val
         batches=types.SimpleNamespace(statistics=lambda: statistics, steps_per_epoch=10, digest=""),
         last_step=len(batches_of),
         mesh=types.SimpleNamespace(devices=np.zeros(1)),
-        validation_sums=validation_sums,
+        over_validation_data=over_validation_data,
         data="",
         placed_batch=np.asarray,
         most_tokens=most_tokens,
@@ -123,7 +123,7 @@ def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, during_val
         for number in range(len(skipped))
     ]
     for each in runs:
-        each.metrics, each.checkpoints = Lines(), Saved()
+        each.metrics_file, each.checkpoints = Lines(), Saved()
         each.folder.path.mkdir(exist_ok=True)
         each.folder.config.touch()
     trainer = Trainer(setup, Devices(config, batches_of, *skipped), runs, None, SIGNALS)
@@ -146,7 +146,7 @@ TOKENS = np.random.default_rng(0).integers(1, 100, 60).tolist()
 def test_a_run_ends_at_the_update_that_reaches_the_tokens(tmp_path, log_every, skipped):
     for limit in (1, TOKENS[0], TOKENS[0] + 1, 500, 1500, sum(TOKENS), 10**9):
         (recorder,) = run(tmp_path, TOKENS, [skipped], tokens=limit, log_every=log_every)
-        ended, last = first_step_with(limit, TOKENS, skipped), recorder.metrics.lines[-1]
+        ended, last = first_step_with(limit, TOKENS, skipped), recorder.metrics_file.lines[-1]
         trained = sum(count for step, count in enumerate(TOKENS[:ended]) if step not in skipped)
         assert (recorder.step, last["step"], last["target_tokens"]) == (ended, ended, trained)
         assert f"finished {trained:,} target tokens" == recorder.ending.why or trained < limit or ended == len(TOKENS)
@@ -235,7 +235,7 @@ def test_a_signal_during_a_validation_stops_there(tmp_path, monkeypatch, last):
 
 def resumed_from(recorder, config, notes, step=4, is_new=True):
     resumed = Recorder(config, recorder.schedule, recorder.folder, recorder.setup)
-    resumed.checkpoints, resumed.metrics, resumed.is_new = Saved(), Lines(), is_new
+    resumed.checkpoints, resumed.metrics_file, resumed.is_new = Saved(), Lines(), is_new
     resumed.resume(step, notes)
     return resumed
 
@@ -256,7 +256,7 @@ def test_a_resumed_run_takes_its_scores_from_its_lines(tmp_path):
     losses = [[3.0], [2.0], [2.5], [2.25], *[[2.4]] * 16]
     (recorder,) = run(tmp_path, [10] * 20, losses=losses, eval_every=1, keep_best=0, until_flat=0.01)
     notes = recorder.checkpoints.saved[-1][1]
-    lines = [{"step": line["step"], **line} for line in recorder.metrics.lines]
+    lines = [{"step": line["step"], **line} for line in recorder.metrics_file.lines]
     recorder.folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
     resumed = resumed_from(recorder, recorder.config, notes, recorder.step)
     assert resumed.scores == recorder.scores and list(resumed.scores.values())[:3] == [-3.0, -2.0, -2.5]

@@ -15,7 +15,7 @@ from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import count_text
-from transformer_jax.sweeps import spec
+from transformer_jax.sweeps import resolved
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.plan import Timed, plan
 from transformer_jax.sweeps.status import status_of
@@ -33,7 +33,7 @@ def test_a_run_starts_from_given_parameters_and_its_sums_can_be_reset():
     state = programs.new_state()
     jax.tree.map(np.testing.assert_array_equal, state.params, params)
     state, metrics = programs.train_step(state, sharding.place_batch(batches(1)[0], mesh))
-    assert float(metrics.loss) > 0 and int(state.sums.steps) == 1
+    assert float(metrics.loss) > 0 and int(state.sums.updates) == 1
     reset = programs.reset_sums(state)
     assert {float(each) for each in jax.tree.leaves(reset.sums)} == {0.0}
     assert (int(reset.step), int(reset.updates)) == (1, 1)
@@ -101,10 +101,10 @@ def test_wsd_can_end_at_another_update_before_it_decays(tmp_path):
     folder = RunFolder(tmp_path / "run")
     (folder.checkpoints / "12").mkdir(parents=True)
     folder.record(longer, 24)
-    assert folder.holds_run(shorter, lambda train: train.steps)
+    assert folder.compare_run(shorter, lambda train: train.steps)
     (folder.checkpoints / "18").mkdir()
     with pytest.raises(BadInput, match="since update 14"):
-        folder.holds_run(shorter, lambda train: train.steps)
+        folder.compare_run(shorter, lambda train: train.steps)
 
 
 def test_a_sweep_counts_epochs_once_the_data_is_there(tmp_path, monkeypatch):
@@ -116,9 +116,11 @@ def test_a_sweep_counts_epochs_once_the_data_is_there(tmp_path, monkeypatch):
     assert "is not prepared" in plan(folder, definition, ["base"])
     prepare(config, place)
     told = plan(folder, definition, ["base"])
-    counted = spec.training_flops(config, planned_steps(config, folder.data(config)))
+    counted = resolved.training_flops(config, planned_steps(config, folder.data(config)))
     assert (
-        "is not prepared" not in told and count_text(counted) in told and counted < spec.training_flops(config) / 1000
+        "is not prepared" not in told
+        and count_text(counted) in told
+        and counted < resolved.training_flops(config) / 1000
     )
 
 

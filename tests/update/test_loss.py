@@ -16,14 +16,14 @@ from transformer_jax.update.loss import (
     Objective,
     check_loss,
     label_smoothed_cross_entropy,
+    sliced_loss,
     smoothed_targets,
-    sums_of_features,
 )
 
 TARGETS = np.array([[2, 0, 1], [4, 4, 3]])
 WEIGHTS = np.array([[1, 1, 0], [1, 0, 1]])
 # Compiled: one by one the operations take longer.
-token_sums = jax.jit(lambda *operands: operands[3].sums(*operands[:3]), static_argnums=3)
+token_sums = jax.jit(lambda *operands: operands[3].of_logits(*operands[:3]), static_argnums=3)
 
 
 def logits_of(seed=0, classes=5):
@@ -102,7 +102,7 @@ def test_a_target_that_is_no_class_is_nan_and_so_is_its_gradient(target):
     run = jax.jit(lambda x: label_smoothed_cross_entropy(x, jnp.asarray(targets), jnp.asarray(WEIGHTS))[0])
     for loss, gradient in (
         jax.value_and_grad(run)(logits_of()),
-        jax.jit(jax.value_and_grad(lambda x: sums_of_features(x, *operands[1:]).loss))(operands[0]),
+        jax.jit(jax.value_and_grad(lambda x: sliced_loss(x, *operands[1:]).loss))(operands[0]),
     ):
         assert jnp.isnan(loss) and jnp.isnan(gradient[0, 0]).all() and jnp.isfinite(gradient[1]).all()
 
@@ -133,7 +133,7 @@ def plainly(features_BTD, table_ND, bias_N, targets, weights, objective):
     """As anybody would write it: all logits at once, and automatic differentiation, all in float32."""
     logits = features_BTD.astype(jnp.float32) @ table_ND.astype(features_BTD.dtype).astype(jnp.float32).T
     logits = logits if bias_N is None else logits + bias_N[None, None]
-    return objective.sums(logits, targets, weights)
+    return objective.of_logits(logits, targets, weights)
 
 
 # 13 times of 3 rows and 50 classes in one slice, in three (13 is no multiple of 3), and in thirteen.
@@ -152,7 +152,7 @@ WHOLE, UNEVEN, ONE_TIME = 10**9, 5 * 3 * 50, 1
 def test_sliced_equals_plain_in_value_and_gradient(limits, dtype, objective, has_bias):
     """And the sums are the same where no gradient is asked for."""
     features, table, bias, targets, weights = operands(dtype)
-    run = functools.partial(sums_of_features, limits=limits)
+    run = functools.partial(sliced_loss, limits=limits)
     given = (features, table, bias if has_bias else None)
 
     def value_and_gradients(function):
@@ -182,7 +182,7 @@ def test_training_stores_logits_in_the_type_of_the_features():
     features, table, _, targets, weights = operands("bfloat16")
 
     def loss(features):
-        return sums_of_features(features, table, None, targets, weights, Objective()).loss
+        return sliced_loss(features, table, None, targets, weights, Objective()).loss
 
     def logits(function):
         return set(re.findall(r":(\w+)\[39,50\] = dot_general", str(jax.make_jaxpr(function)(features))))
@@ -208,7 +208,7 @@ def test_holds_a_slice_of_the_logits_and_not_all(differentiated):
 
     logits = 4 * 2 * length * classes
     assert needed(plainly) >= logits
-    assert needed(functools.partial(sums_of_features, limits=LogitLimits(2**20))) < logits / 8
+    assert needed(functools.partial(sliced_loss, limits=LogitLimits(2**20))) < logits / 8
 
 
 CUSTOM = """

@@ -70,7 +70,7 @@ def test_an_update_is_the_logged_rate_times_the_gradient_of_the_mean_over_all_to
     @jax.value_and_grad
     def mean_loss(params, batch):
         logits = Transformer(run.config.model).apply({"params": params}, batch.source, batch.target_input)
-        sums = objective.sums(logits, batch.target_output, batch.target_output != 0)
+        sums = objective.of_logits(logits, batch.target_output, batch.target_output != 0)
         return sums.loss / sums.tokens
 
     state = run.new()

@@ -31,8 +31,8 @@ from transformer_jax.errors import EXIT_UNFINISHED, BadInput
 
 if TYPE_CHECKING:
     from transformer_jax.sweeps.folder import SweepFolder
+    from transformer_jax.sweeps.resolved import ResolvedSweep
     from transformer_jax.sweeps.slurm import Slurm
-    from transformer_jax.sweeps.spec import ResolvedSweep
 
 # The default time limit of a job.
 MINUTES = 240
@@ -165,7 +165,7 @@ def _slurm(arguments: argparse.Namespace) -> "Slurm | None":
 
 def _definition(arguments: argparse.Namespace, sweep: "SweepFolder") -> "ResolvedSweep":
     """The file's sweep with the command line's changes; without a file, the sweep in the folder."""
-    from transformer_jax.sweeps.spec import load
+    from transformer_jax.sweeps.resolved import load
 
     if arguments.file is not None:
         return load(arguments.file, arguments.scale, arguments.overrides, arguments.seeds, arguments.tune)

@@ -185,7 +185,7 @@ class RunFolder:
         if self.versions().get(CONFIG_DIGEST, digest) != digest:
             tell(f"warning: {self.config} was changed by hand, or is damaged; it is used as it is")
 
-    def holds_run(
+    def compare_run(
         self, config: ExperimentConfig, schedule_end: ScheduleEnd = None, unknown: Collection[str] = ()
     ) -> bool:
         """Whether the run of this config has a checkpoint here. Another run, or one without them, raises BadInput.

@@ -31,14 +31,14 @@ BLOCK, LONGEST_LINE = 1 << 16, 1 << 16
 LONGEST_DURATION = 1e12
 
 
-class Metrics:
+class MetricsFile:
     """Appends lines to metrics.jsonl, and reports them to TensorBoard and a tracker. Only the first process writes."""
 
     def __init__(self, path: Path, tensorboard: bool, writes: bool = True, tracking: Tracking | None = None):
         self._path, self._tensorboard, self._writes, self._tracking = path, tensorboard, writes, tracking
         self._board: Any = None
 
-    def __enter__(self) -> "Metrics":
+    def __enter__(self) -> "MetricsFile":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -48,7 +48,11 @@ class Metrics:
             self._board.close()
 
     def begin(self, step: int) -> None:
-        """Continues after a step: later ones are dropped, here and in TensorBoard, to be written again."""
+        """Continues after a step: later lines are dropped, here and in TensorBoard, to be written again.
+
+        Before step 1 there are none to keep, not even a validation of step 0.
+        """
+        step = step or -1
         if not self._writes:
             return
         with explained(self._path):

@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from transformer_jax.search.stages import Cache, Stage
+from transformer_jax.search.loop import Cache, Stage
 
 FREE, UNENDED = -1, -2  # at this position no token is forced, and, if UNENDED, <eos> is forbidden
 SPECIAL_TOKENS = 3  # <pad>, <bos> and <eos>: the only tokens that `SearchRules.allows` may forbid
@@ -80,7 +80,7 @@ class SearchRules:
     - `first_tokens`: what the first step gets in place of `<bos>`, [batch_size]: the last tokens of prompts whose other
       tokens are in the cache already. They are not part of a target.
     - `no_repeat_ngram_size`: no target contains the same n tokens in a row twice, except where a token is forced.
-    - `stages`, `tail`: make the search faster (see stages.py), and change results only by rounding; `tail` is at most
+    - `stages`, `tail`: make the search faster (see loop.py), and change results only by rounding; `tail` is at most
       `batch_size`.
     """
 

@@ -12,7 +12,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from transformer_jax.search.rules import (
+from transformer_jax.search.loop import Cache, run_stages
+from transformer_jax.search.targets import (
     SPECIAL_TOKENS,
     SearchResult,
     SearchRules,
@@ -21,7 +22,6 @@ from transformer_jax.search.rules import (
     check_sizes,
     is_known,
 )
-from transformer_jax.search.stages import Cache, run_stages
 from transformer_jax.search.vocabulary import RULED_OUT, is_possible, largest_entries, log_probabilities
 
 

@@ -29,11 +29,11 @@ from transformer_jax.files.digests import json_sha256
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_record, read_typed, typed
 from transformer_jax.runs.folder import refuse_patterns
-from transformer_jax.sweeps import spec
+from transformer_jax.sweeps import resolved
 from transformer_jax.sweeps.checks import TUNING_SEEDS
 from transformer_jax.sweeps.definition import FORMAT, Definition, Looks, Tuning, Variant
+from transformer_jax.sweeps.resolved import ResolvedSweep
 from transformer_jax.sweeps.run import SweepRun, read_json, seed_folder
-from transformer_jax.sweeps.spec import ResolvedSweep
 
 
 class SweepFolder:
@@ -57,7 +57,7 @@ class SweepFolder:
 
     def load(self) -> ResolvedSweep:
         """The sweep in this folder."""
-        return spec.from_json(self.stored())
+        return resolved.from_json(self.stored())
 
     def save(self, definition: ResolvedSweep) -> None:
         with explained(self.path):
@@ -231,7 +231,7 @@ def differences(stored: ResolvedSweep, wanted: ResolvedSweep) -> list[str]:
     changed += [f"variant {name!r}: there, but not here (use --only to leave it out)" for name in removed]
     changed += [f"{name}: there, but not here" for name in old if name.startswith("contrast ") and name not in new]
     if not {*(stored.tune or ())} <= {*(wanted.tune or ())}:
-        tunes = f"{spec.tune_text(stored.tune)} there, {spec.tune_text(wanted.tune)} here"
+        tunes = f"{resolved.tune_text(stored.tune)} there, {resolved.tune_text(wanted.tune)} here"
         changed.append(f"tune: {tunes} (factors may be added)")
     return changed
 

@@ -25,9 +25,9 @@ from transformer_jax.runs.records import refuse_too_many
 from transformer_jax.sweeps.checks import TUNING_SEEDS
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
+from transformer_jax.sweeps.resolved import ResolvedSweep, training_flops
 from transformer_jax.sweeps.run import Job, SweepRun
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
-from transformer_jax.sweeps.spec import ResolvedSweep, training_flops
 from transformer_jax.sweeps.status import BAD, UNFINISHED, Progress, RunStatus, failure, status_of, table
 
 # Bytes that must be free for another run to start after one that failed.

@@ -28,8 +28,8 @@ from transformer_jax.runs.metrics import count_text, counted, duration
 from transformer_jax.sweeps.definition import SOURCES, Variant, repeated
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import slots
+from transformer_jax.sweeps.resolved import LENGTH, ResolvedSweep, parameters, training_flops
 from transformer_jax.sweeps.run import SweepRun
-from transformer_jax.sweeps.spec import LENGTH, ResolvedSweep, parameters, training_flops
 from transformer_jax.sweeps.status import aligned, status_of
 from transformer_jax.training.steps import MAY_DIFFER, CompiledSteps, planned_steps
 from transformer_jax.update import sharding

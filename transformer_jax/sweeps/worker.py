@@ -44,8 +44,8 @@ from transformer_jax.runs.records import IDENTITY, Record, difference, translati
 from transformer_jax.runs.tracking import Labels
 from transformer_jax.sweeps import shielded
 from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.resolved import ResolvedSweep
 from transformer_jax.sweeps.run import Result, SweepRun, digest, now, read_json
-from transformer_jax.sweeps.spec import ResolvedSweep
 from transformer_jax.training.progress import count
 from transformer_jax.translation.load import Run, load_run
 from transformer_jax.update.optimizer import peak_rate

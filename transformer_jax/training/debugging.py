@@ -18,7 +18,7 @@ from transformer_jax.files.progress import tell
 from transformer_jax.schema import with_values
 from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update import sharding
-from transformer_jax.update.step import StepMetrics, TrainState, train_step
+from transformer_jax.update.step import StepOutcome, TrainState, train_step
 
 # An installed library is among the site-packages.
 LIBRARY = str(Path(__file__).parents[1])
@@ -48,7 +48,7 @@ def traced(compiled: CompiledSteps, first: int, count: int, last_step: int, dire
     if last > last_step:
         raise BadInput(f"--profile: this run ends at step {last_step:,}, before step {last:,}, the last traced")
 
-    def traced_step(state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
+    def traced_step(state: TrainState, batch: Any) -> tuple[TrainState, StepOutcome]:
         nonlocal number
         if number == 0 and (number := int(state.step)) >= first:
             raise BadInput(f"--profile: step {first:,} is in the past: training resumes after step {number:,}")
@@ -76,7 +76,7 @@ def halt_at_nans(compiled: CompiledSteps) -> None:
     """
     step = compiled.train_step
 
-    def halting_step(state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
+    def halting_step(state: TrainState, batch: Any) -> tuple[TrainState, StepOutcome]:
         state, metrics = step(state, batch)
         if int(metrics.bad_in_a_row):
             before = dataclasses.replace(state, step=state.step - 1)

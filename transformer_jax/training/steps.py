@@ -35,7 +35,7 @@ from transformer_jax.update.loss import TokenSums
 from transformer_jax.update.optimizer import mup_rate_factors, optimizer_of
 from transformer_jax.update.step import (
     IntervalSums,
-    StepMetrics,
+    StepOutcome,
     TrainState,
     batch_sums,
     jitted_step,
@@ -202,7 +202,7 @@ class CompiledSteps:
             train_step = Program(jitted_step(config, self.optimizer, mesh, abstract), np.uint32(config.seed))
             evaluate = Program(make_eval_step(config, mesh))
         self._programs = train_step, evaluate
-        self.train_step: Callable[[Any, Any], tuple[TrainState, StepMetrics]] = train_step  # debugging.py wraps it
+        self.train_step: Callable[[Any, Any], tuple[TrainState, StepOutcome]] = train_step  # debugging.py wraps it
         self.evaluate: Callable[[Any, Any], TokenSums] = evaluate
 
         runs = (len(configs),) if self.is_vmapped else ()
@@ -288,11 +288,11 @@ def _vmapped(
         one = with_values(config, numbers)
         return new_state(one, optimizer_of(one.optimizer, schedules[0]))
 
-    def step(numbers: Numbers, rate: jax.Array, state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
+    def step(numbers: Numbers, rate: jax.Array, state: TrainState, batch: Any) -> tuple[TrainState, StepOutcome]:
         one = with_values(trained, numbers)
         return train_step(one, optimizer_of(one.optimizer, lambda count: rate, factors), state, batch, mesh)
 
-    def step_each(numbers: Numbers, states: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
+    def step_each(numbers: Numbers, states: TrainState, batch: Any) -> tuple[TrainState, StepOutcome]:
         # Each run has its own schedule, of any form, at its own number of updates.
         rates = jnp.stack([schedule(states.updates[run]) for run, schedule in enumerate(schedules)])
         return jax.vmap(step, in_axes=(0, 0, 0, None))(numbers, rates, states, batch)

@@ -37,7 +37,7 @@ from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import (
     Criterion,
-    Metrics,
+    MetricsFile,
     is_validation,
     last_lines,
     validations_since_best,
@@ -48,7 +48,7 @@ from transformer_jax.training.steps import COMPILING, CompiledSteps, last_step
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums
 from transformer_jax.update.optimizer import ends_with_the_run, make_schedule
-from transformer_jax.update.step import IntervalSums, StepMetrics
+from transformer_jax.update.step import IntervalSums, StepOutcome
 
 if TYPE_CHECKING:
     from transformer_jax.training.debugging import Debugging
@@ -161,7 +161,7 @@ class RunSetup:
         assert self.validation is not None
         return sharding.place_batch(self.validation.batch(number, *self.share), self.mesh)
 
-    def validation_sums(
+    def over_validation_data(
         self, evaluate: Callable[[Any, Any], TokenSums], params: Any, is_stopped: Callable[[], bool] = lambda: False
     ) -> TokenSums | None:
         """Sums over every validation sentence once, in float64; None without validation data, or if it is stopped."""
@@ -194,7 +194,7 @@ class Trainer:
         devices, peak_flops = setup.mesh.devices.size, self.train_config.peak_flops
         statistics, clock = setup.batches.statistics(), compiled.clock
         self.speed = Throughput(setup.configs[0].model, statistics, devices, peak_flops, clock)
-        self._metrics: collections.deque[StepMetrics] = collections.deque()  # of the last steps
+        self._outcomes: collections.deque[StepOutcome] = collections.deque()  # of the last steps
         self._compiling: Sequence[Future[Any]] = ()  # the programs that threads compile, until all are ready
         self.tokens, self._count_at = 0, 0  # target tokens at the last count, and the step of the next one
 
@@ -269,7 +269,7 @@ class Trainer:
             self.speed.start(batches, self.step)
             while (end := self.ending()) is None:
                 self.take_step(next(batches))
-                self.check_metrics()
+                self.check_outcomes()
                 if self.step % train.log_every == 0 or self.step == last or self.has_its_tokens():
                     self.log()
                 with self.speed.paused():
@@ -284,30 +284,30 @@ class Trainer:
         for run in self.runs:
             run.checkpoints.check()  # of those that are written meanwhile
         waited = self.compiled.waited
-        self.states, metrics = self.compiled.train_step(self.states, batch)
+        self.states, outcome = self.compiled.train_step(self.states, batch)
         if self.compiled.waited > waited:
             self.progress.bar.unpause()
         self.step += 1
         watchdog.advance()
-        self._metrics.append(metrics)
+        self._outcomes.append(outcome)
 
-    def check_metrics(self) -> None:
-        """Reads the metrics of earlier steps, so that the host is never far ahead of the devices."""
-        while len(self._metrics) > (0 if self.step == self.setup.last_step else STEPS_AHEAD):
-            step, metrics, losses = self.step - len(self._metrics) + 1, self._metrics.popleft(), []
+    def check_outcomes(self) -> None:
+        """Reads the outcomes of earlier steps, so that the host is never far ahead of the devices."""
+        while len(self._outcomes) > (0 if self.step == self.setup.last_step else STEPS_AHEAD):
+            step, outcome, losses = self.step - len(self._outcomes) + 1, self._outcomes.popleft(), []
             with watchdog.waiting():
-                fetched = self.compiled.fetch((metrics.loss, metrics.bad_in_a_row))
+                fetched = self.compiled.fetch((outcome.loss, outcome.bad_in_a_row))
             for number, (run, (loss, bad_in_a_row)) in enumerate(zip(self.runs, fetched, strict=True)):
-                if bad_in_a_row >= self.train_config.max_bad_steps and not run.diverged:
-                    rate = float(run.schedule(self.compiled.fetch(metrics.updates)[number]))
-                    run.diverged = (
+                if bad_in_a_row >= self.train_config.max_bad_steps and not run.divergence:
+                    rate = float(run.schedule(self.compiled.fetch(outcome.updates)[number]))
+                    run.divergence = (
                         f"the gradient was not finite in {bad_in_a_row} steps in a row, up to step {step:,} (learning "
                         f"rate {rate:.3g}): a lower optimizer.learning_rate, more warmup, or optimizer.clip_norm may "
                         "help"
                     )
                     if len(self.runs) > 1:
-                        run.tell(run.diverged, "failed: ")
-                if not run.diverged:
+                        run.tell(run.divergence, "failed: ")
+                if not run.divergence:
                     losses.append(float(loss))
             if losses:
                 self.progress.advance(float(np.mean(losses)))
@@ -345,7 +345,7 @@ class Trainer:
 
     def save(self) -> None:
         """Starts to write a checkpoint of each run, once the last ones of all are complete: all have a common step."""
-        if self.saved_step == self.step or all(run.diverged for run in self.runs):
+        if self.saved_step == self.step or all(run.divergence for run in self.runs):
             return
         for run in self.runs:
             run.wait()
@@ -375,7 +375,7 @@ class Trainer:
             return processes().count == 1 and self.signals.asked is not None
 
         params = self.states.params
-        sums = self.setup.validation_sums(self.compiled.evaluate, params, is_stopped)
+        sums = self.setup.over_validation_data(self.compiled.evaluate, params, is_stopped)
         of_runs = [None] * len(self.runs) if sums is None else self.compiled.fetch(sums)
         for number, run in pending.items():
             translated: Mapping[str, float] = {}
@@ -391,8 +391,8 @@ class Trainer:
     def ending(self) -> Ending | None:
         """Why the runs end here, or None: they are complete, or interrupted by a signal or by train.hours."""
         run, hours = self.runs[0], self.train_config.hours
-        if all(run.diverged for run in self.runs):
-            return Ending(run.diverged, diverged=True)
+        if all(run.divergence for run in self.runs):
+            return Ending(run.divergence, diverged=True)
         if self.step >= self.setup.last_step:
             return Ending("finished")
         if self.has_its_tokens():
@@ -427,21 +427,23 @@ class Recorder:
         self.criterion = Criterion.of(config.train, config.decode, setup.references)
         self.validations: list[dict[str, Any]] = []  # of each the step, the loss and the criterion's metric
         self.logged_step = 0  # of the last line of metrics
-        self.diverged = ""  # why the run has failed
+        self.divergence = ""  # why the run has failed
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Opens the folder's checkpoints and metrics. Raises an error if it holds another run."""
         train, folder = self.config.train, self.folder
         schedule_end = self.setup.last_step_of if ends_with_the_run(self.config.optimizer) else None
-        self.is_new = processes().broadcast(not folder.holds_run(self.config, schedule_end))
+        self.is_new = processes().broadcast(not folder.compare_run(self.config, schedule_end))
         if self.is_new:
             self.record_config()
         kept = (train.keep_latest, train.keep_best, train.checkpoint_every)
         try:
             with (
                 Checkpoints(folder.checkpoints, *kept) as self.checkpoints,
-                Metrics(folder.metrics, train.tensorboard, folder.writes, folder.tracking(self.config)) as self.metrics,
+                MetricsFile(
+                    folder.metrics, train.tensorboard, folder.writes, folder.tracking(self.config)
+                ) as self.metrics_file,
             ):
                 yield
         except Exception as error:
@@ -460,7 +462,7 @@ class Recorder:
         """
         if step > 0:
             self._resume_counts(step, notes)
-        self.metrics.begin(step or -1)
+        self.metrics_file.begin(step)
         if not self.is_new:
             self.record_config()  # not earlier: a run that cannot be resumed is not changed
 
@@ -470,7 +472,7 @@ class Recorder:
                 f"{self.folder.path}: its prepared data has changed since the checkpoint of step {step}; "
                 "put the old data back, or use another --workdir"
             )
-        self.logged_tokens, self.diverged = notes["target_tokens"], notes["diverged"]
+        self.logged_tokens, self.divergence = notes["target_tokens"], notes["diverged"]
         before = Criterion.noted(notes)
         if not self.criterion.compares_with(before):
             self.tell(f"best is the {self.criterion} now, it was the {before}: the best starts anew")
@@ -523,7 +525,7 @@ class Recorder:
     def log(self, step: int, sums: IntervalSums, updates: int, speed: Throughput) -> dict[str, Any]:
         """Writes a line of metrics about the steps since the last one."""
         self.folder.refuse_other_training()
-        tokens, logged_updates = int(sums.target_tokens), int(sums.steps)
+        tokens, logged_updates = int(sums.target_tokens), int(sums.updates)
         self.logged_tokens += tokens
         perplexity = _exp(_over(sums.nll, tokens))
         self.perplexity = perplexity if tokens else self.perplexity
@@ -531,14 +533,14 @@ class Recorder:
             "epoch": round(step / self.setup.batches.steps_per_epoch, 4),
             "loss": _over(sums.loss, tokens),
             "perplexity": perplexity,
-            "accuracy": _over(sums.right, tokens),
+            "accuracy": _over(sums.correct, tokens),
             "learning_rate": float(self.schedule(max(updates - 1, 0))),
             "gradient_norm": _over(sums.gradient_norm, logged_updates),
             "target_tokens": self.logged_tokens,
             "skipped": step - updates,
             **speed.rates(int(sums.source_tokens), tokens, logged_updates),
         }
-        self.metrics.write(step, line)
+        self.metrics_file.write(step, line)
         self.logged_step = step
         return line
 
@@ -553,7 +555,7 @@ class Recorder:
                 **translated,
             }
         if values:
-            self.metrics.write(step, values)
+            self.metrics_file.write(step, values)
             scores = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
             self.tell(f"step {step:>7,}  {scores}  at {datetime.now():%H:%M:%S}")
             self._add_validation({"step": step, **values})
@@ -568,12 +570,12 @@ class Recorder:
             "batches": self.setup.batches.digest,
             "data": self.setup.data,
             "best": self.criterion._asdict(),
-            "diverged": self.diverged,
+            "diverged": self.divergence,
             "perplexity": self.perplexity,
             "validations": self.validations,
             "logged_step": self.logged_step,
         }
-        self.metrics.sync()
+        self.metrics_file.sync()
         self.folder.push()  # first: a bucket that has a checkpoint has the metrics up to it
         self.checkpoints.save(step, state, notes)
 
@@ -589,18 +591,18 @@ class Recorder:
         self.wait()
         classes = self.config.model.target_vocab_size or self.config.model.vocab_size
         if (
-            not self.diverged
+            not self.divergence
             and ending.final
             and self.perplexity > classes**2
             and step > self.config.optimizer.warmup_steps
         ):
-            self.diverged = (
+            self.divergence = (
                 f"training has diverged: at step {step:,} its perplexity of {self.perplexity:.3g} is far worse than "
                 f"guessing's ({classes:,}); a lower optimizer.learning_rate or an optimizer.clip_norm may help"
             )
-        if self.diverged:
-            self.folder.record_state("diverged", self.diverged)
-            return Ending(self.diverged, diverged=True)
+        if self.divergence:
+            self.folder.record_state("diverged", self.divergence)
+            return Ending(self.divergence, diverged=True)
         self.folder.record_state("finished" if ending.final else "stopped", ending.why)
         then = "" if ending.final else "; the same command resumes the run"
         known = self.checkpoints.scores

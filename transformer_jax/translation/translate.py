@@ -21,10 +21,10 @@ from transformer_jax.processes import watchdog
 from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.schema import with_values
 from transformer_jax.search.beam import beam_search
-from transformer_jax.search.rules import SearchResult, SearchRules, Step
+from transformer_jax.search.loop import Stage
+from transformer_jax.search.targets import SearchResult, SearchRules, Step
 from transformer_jax.search.sampling import sample_search
-from transformer_jax.search.stages import Stage
-from transformer_jax.translation.stepper import Stepper
+from transformer_jax.translation.beam_cache import Stepper
 
 # Replaces characters that a line of a file cannot contain by a space.
 NO_LINE = str.maketrans("\n\r\0", "   ")

@@ -87,14 +87,14 @@ class Objective(NamedTuple):
         has_z = isinstance(self.z_loss, jax.Array) or self.z_loss > 0
         return Terms(1.0 - uniform * classes, uniform, self.z_loss if has_z else None)
 
-    def sums(self, logits: jax.Array, targets: jax.Array, weights: jax.Array) -> TokenSums:
+    def of_logits(self, logits: jax.Array, targets: jax.Array, weights: jax.Array) -> TokenSums:
         """The sums of a batch. Perplexity and accuracy do not depend on the loss."""
         logits, weights = logits.astype(jnp.float32), weights.astype(jnp.float32)
         if self.function is None:
-            return _token_sums(logits, targets, weights, self.terms(logits.shape[-1]))
+            return _cross_entropy(logits, targets, weights, self.terms(logits.shape[-1]))
         loss, weight = self.function(logits, targets, weights, epsilon=self.epsilon, spread=self.spread)
         loss, weight = jnp.asarray(loss, jnp.float32), jnp.asarray(weight, jnp.float32)
-        return Objective(0.0).sums(logits, targets, weights)._replace(loss=loss, weight=weight)
+        return Objective(0.0).of_logits(logits, targets, weights)._replace(loss=loss, weight=weight)
 
 
 def load_loss(train: TrainConfig, is_training: bool = True) -> Objective:
@@ -145,7 +145,7 @@ def label_smoothed_cross_entropy(
     # Not multiplied by zero: with a target of -100 or an infinite logit that would be NaN.
     logits_XN = jnp.where(weights_X[..., None] == 0, 0, logits_XN)
     targets_X = jnp.where(weights_X == 0, 0, targets_X)
-    sums = Objective(epsilon, spread).sums(logits_XN, targets_X, weights_X)
+    sums = Objective(epsilon, spread).of_logits(logits_XN, targets_X, weights_X)
     return sums.loss, sums.tokens
 
 
@@ -154,7 +154,7 @@ def smoothed_targets(targets: jax.Array, classes: int, epsilon: Number, spread: 
     return Objective(epsilon, spread).terms(classes).distribution(targets, classes)
 
 
-def _token_sums(
+def _cross_entropy(
     logits: jax.Array, targets: jax.Array, weights: jax.Array, terms: Terms, logit_sums: jax.Array | None = None
 ) -> TokenSums:
     """The sums, with -log p_k = log Z - logit_k. `logit_sums` are those over the classes, if they are known."""
@@ -188,7 +188,7 @@ def _normalizer(logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.A
     return greatest, normalizer * jnp.sqrt(jnp.where(is_class, 1.0, -1.0))
 
 
-def sums_of_features(
+def sliced_loss(
     features_BTD: jax.Array,
     table_ND: jax.Array,
     bias_N: jax.Array | None,
@@ -210,7 +210,7 @@ def sums_of_features(
         if limits.computed is not None:
             pieces = _cuts(-(-length // slices), limits.computed // (rows * classes))
     weights_BT, terms = weights_BT.astype(jnp.float32), objective.terms(classes)
-    return _sums_of_features(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, slices, pieces)
+    return _loss_in_slices(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, slices, pieces)
 
 
 def _cuts(length: int, longest: int) -> int:
@@ -219,12 +219,12 @@ def _cuts(length: int, longest: int) -> int:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
-def _sums_of_features(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, slices, pieces):  # type: ignore[no-untyped-def]
+def _loss_in_slices(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, slices, pieces):  # type: ignore[no-untyped-def]
     table = table_ND.astype(features_BTD.dtype)
 
     def add(total: TokenSums, time_slice: Any) -> tuple[TokenSums, None]:
         x_MD, targets_M, weights_M = (jax.lax.collapse(array, 0, 2) for array in time_slice)
-        sums = _token_sums(_logits(x_MD, table, bias_N), targets_M, weights_M, terms)
+        sums = _cross_entropy(_logits(x_MD, table, bias_N), targets_M, weights_M, terms)
         return jax.tree.map(jnp.add, total, sums), None
 
     return jax.lax.scan(add, zero_sums(), _sliced((features_BTD, targets_BT, weights_BT), slices))[0]
@@ -250,7 +250,7 @@ def _forward(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, slic
         x_MD, targets_M, weights_M = (jax.lax.collapse(array, 0, 2) for array in piece)
         logits_MN = _logits(x_MD, table, bias_N, dtype).astype(jnp.float32)
         logit_sums_M = jnp.sum(x_MD * table_sum_D[None], axis=-1) + bias_sum
-        sums = _token_sums(logits_MN, targets_M, weights_M, terms, logit_sums_M)
+        sums = _cross_entropy(logits_MN, targets_M, weights_M, terms, logit_sums_M)
         # d loss / d logits = softmax - target distribution; of z (log Z)^2, 2 z log Z softmax.
         normalizer_M1 = _normalizer(logits_MN, targets_M)[1][:, None]
         probability_MN = jnp.exp(logits_MN - normalizer_M1)
@@ -287,7 +287,7 @@ def _backward(slices, pieces, gradients, incoming):  # type: ignore[no-untyped-d
     return (incoming.loss * features_BTD).astype(features_BTD.dtype), *scaled, None, None, None
 
 
-_sums_of_features.defvjp(_forward, _backward)
+_loss_in_slices.defvjp(_forward, _backward)
 
 
 def _logits(x_MD: jax.Array, table_ND: jax.Array, bias_N: jax.Array | None, dtype: Any = jnp.float32) -> jax.Array:

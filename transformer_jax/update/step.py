@@ -26,7 +26,7 @@ from transformer_jax.model.transformer import AttentionInputs, Transformer, matm
 from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.schema import with_values
 from transformer_jax.update import sharding
-from transformer_jax.update.loss import LIMITS, LogitLimits, TokenSums, load_loss, sums_of_features, zero_sums
+from transformer_jax.update.loss import LIMITS, LogitLimits, TokenSums, load_loss, sliced_loss, zero_sums
 from transformer_jax.update.optimizer import check_experiment, make_optimizer
 from transformer_jax.update.sharding import path_name
 
@@ -36,23 +36,20 @@ PACKING = ("source_segments", "target_segments", "source_positions", "target_pos
 
 @flax.struct.dataclass
 class IntervalSums:
-    """Sums over the updates since the last line of metrics.
-
-    Two have the names that checkpoints have: `right` is TokenSums.correct, and `steps` counts updates.
-    """
+    """Sums over the updates since the last line of metrics, with their number."""
 
     loss: jax.Array
     nll: jax.Array
-    right: jax.Array
+    correct: jax.Array
     target_tokens: jax.Array
     source_tokens: jax.Array
     gradient_norm: jax.Array
-    steps: jax.Array
+    updates: jax.Array
 
     @classmethod
     def zero(cls) -> "IntervalSums":
         zero, count = jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
-        return cls(zero, zero, zero, target_tokens=count, source_tokens=count, gradient_norm=zero, steps=count)
+        return cls(zero, zero, zero, target_tokens=count, source_tokens=count, gradient_norm=zero, updates=count)
 
 
 @flax.struct.dataclass
@@ -106,7 +103,7 @@ class TrainState:
         )
 
 
-class StepMetrics(NamedTuple):
+class StepOutcome(NamedTuple):
     """The numbers of a step that the loop reads a few steps later."""
 
     loss: jax.Array
@@ -141,7 +138,7 @@ def make_train_step(
     optimizer: Optimizer | None = None,
     mesh: Mesh | None = None,
     abstract: TrainState | None = None,
-) -> Callable[[Any, TrainState, Any], tuple[TrainState, StepMetrics]]:
+) -> Callable[[Any, TrainState, Any], tuple[TrainState, StepOutcome]]:
     """The jitted step (seed, state, batch) -> (state, metrics). It donates the old state, whose memory is reused.
 
     - `optimizer`: by default `make_optimizer(config)`, with muP's learning rates and optimizer.clip_norm. Another
@@ -157,14 +154,14 @@ def make_train_step(
     jitted = jitted_step(config, optimizer or make_optimizer(config), mesh, abstract)
     shards, parts = sharding.batch_shards(mesh), config.train.accumulate
 
-    def step(seed: Any, state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
+    def step(seed: Any, state: TrainState, batch: Any) -> tuple[TrainState, StepOutcome]:
         rows = len(as_batch(batch).source)
         if rows % (shards * parts):
             raise BadInput(
                 f"batch has {rows} rows: must be a multiple of {shards * parts}, for {shards} parts of the mesh and "
                 f"train.accumulate = {parts}"
             )
-        result: tuple[TrainState, StepMetrics] = jitted(as_seed(seed), state, batch)
+        result: tuple[TrainState, StepOutcome] = jitted(as_seed(seed), state, batch)
         return result
 
     for name in ("lower", "trace", "eval_shape", "clear_cache"):  # what else a jitted function has
@@ -184,7 +181,7 @@ def jitted_step(config: ExperimentConfig, optimizer: Optimizer, mesh: Mesh, abst
     everywhere = NamedSharding(mesh, PartitionSpec())
     resolved = resolve(config, mesh, is_training=True)
 
-    def update(seed: jax.Array, state: TrainState, batch: Any) -> tuple[TrainState, StepMetrics]:
+    def update(seed: jax.Array, state: TrainState, batch: Any) -> tuple[TrainState, StepOutcome]:
         return train_step(with_values(resolved, {"seed": seed}), optimizer, state, as_batch(batch), mesh)
 
     return jax.jit(
@@ -225,7 +222,7 @@ def as_batch(batch: Any) -> Batch:
 
 def train_step(
     config: ExperimentConfig, optimizer: Optimizer, state: TrainState, batch: Batch, mesh: Mesh
-) -> tuple[TrainState, StepMetrics]:
+) -> tuple[TrainState, StepOutcome]:
     """One step with the gradient of the mean loss over all tokens: an update, unless the gradient is not finite."""
     # A dropout mask is a function of the seed and the step (this key), the number of the microbatch (folded in below),
     # the module's path and its number of calls (flax), the element's row and place in the microbatch, and the row's
@@ -254,11 +251,11 @@ def train_step(
         # Divided by tokens later, while a custom loss has its own weight.
         loss=sums.loss if config.train.loss is None else sums.loss / weight * sums.tokens,
         nll=sums.nll,
-        right=sums.correct,
+        correct=sums.correct,
         target_tokens=sums.tokens,
         source_tokens=source_tokens,
         gradient_norm=norm,
-        steps=jnp.int32(1),
+        updates=jnp.int32(1),
     )
     new = TrainState(
         step=state.step + 1,
@@ -268,7 +265,7 @@ def train_step(
         optimizer=if_finite(optimizer_state, state.optimizer),
         sums=jax.tree.map(add, state.sums, summands),
     )
-    return new, StepMetrics(sums.loss / weight, new.updates, new.bad_in_a_row)
+    return new, StepOutcome(sums.loss / weight, new.updates, new.bad_in_a_row)
 
 
 def batch_gradient(
@@ -363,9 +360,9 @@ def batch_sums(
         decoded_BTD, table_ND, bias_N = features(params)
         targets_BT, weights_BT = batch.target_output, batch.target_output != config.model.pad_id
         if loss.function is None and table_ND is not None:
-            return sums_of_features(decoded_BTD, table_ND, bias_N, targets_BT, weights_BT, loss, limits)
+            return sliced_loss(decoded_BTD, table_ND, bias_N, targets_BT, weights_BT, loss, limits)
         logits_BTN: Any = Transformer(config.model).apply({"params": gather(params)}, decoded_BTD, method="logits")
-        return loss.sums(logits_BTN, targets_BT, weights_BT)
+        return loss.of_logits(logits_BTN, targets_BT, weights_BT)
 
 
 def _is_kept(primitive: Any, *inputs: Any, **_: Any) -> bool:

@@ -22,7 +22,7 @@ from tests.support.searches import (
     tables_of,
 )
 from transformer_jax.search.beam import beam_search
-from transformer_jax.search.stages import Stage
+from transformer_jax.search.loop import Stage
 
 IN_TURNS = (Stage(2, lambda cache: cache),)
 KEY = jax.random.key(5)

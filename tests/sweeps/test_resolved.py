@@ -8,7 +8,7 @@ from tests.support.sweep_runs import BASE, FOUR, defined, experiment_file, sweep
 from transformer_jax.config import default_config, from_config_dict
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import UserCodeError
-from transformer_jax.sweeps import Variant, spec
+from transformer_jax.sweeps import Variant, resolved
 
 
 def test_a_variant_is_its_difference():
@@ -16,18 +16,18 @@ def test_a_variant_is_its_difference():
     base, four = definition.experiments["base"], definition.experiments["h = 4"]
     assert (base.model.num_heads, four.model.num_heads) == (2, 4)
     assert definition.experiment("h = 4", 5).seed == 5 and definition.seeds == (0, 5)
-    assert spec.resolve(sweep(FOUR, base=from_config_dict(BASE)), "").experiments == definition.experiments
+    assert resolved.resolve(sweep(FOUR, base=from_config_dict(BASE)), "").experiments == definition.experiments
     assert defined(base=default_config()).base.model.d_model == 512
 
 
 def load_text(tmp_path, text, **options):
     (tmp_path / "x.py").write_text(text)
-    return spec.load(str(tmp_path / "x.py"), **options)
+    return resolved.load(str(tmp_path / "x.py"), **options)
 
 
 def test_the_file_of_an_experiment(tmp_path):
     path = experiment_file(tmp_path, "Variant('h = 4', {'model.num_heads': 4})", seeds=2)
-    definition = spec.load(str(path), overrides=[("train.steps", "20")], seeds=[7])
+    definition = resolved.load(str(path), overrides=[("train.steps", "20")], seeds=[7])
     assert definition.seeds == (7,) and definition.experiments["h = 4"].train.steps == 20
     with pytest.raises(UserCodeError, match="KeyError") as error:
         load_text(tmp_path, "def get_sweep():\n    return {}['sweep']\n")
@@ -54,14 +54,14 @@ def test_scales(tmp_path):
 
 def test_the_command_line_may_leave_out_tuning(tmp_path):
     path = str(experiment_file(tmp_path, "Variant('h = 4', {'model.num_heads': 4})", tune=(1, 2)))
-    assert spec.load(path).tune == (1, 2) and spec.load(path, tune=()).tune == ()
+    assert resolved.load(path).tune == (1, 2) and resolved.load(path, tune=()).tune == ()
 
 
 def test_a_stored_sweep_is_not_checked_again():
     record = json.loads(json.dumps(defined(FOUR).to_json()))
     for variant in record["variants"]:
         variant |= {"changes": {}, "published": {"blue": 1}}
-    loaded = spec.from_json({**record, "tests": ["tset"], "tune": [2]})
+    loaded = resolved.from_json({**record, "tests": ["tset"], "tune": [2]})
     assert loaded.sweep.tests == ["tset"] and loaded.tune == (2,)
 
 
