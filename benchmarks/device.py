@@ -43,12 +43,13 @@ from transformer_jax.model.size import training_flops
 from transformer_jax.planning import here, memory
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.processes.hardware import memory_peak, peak_flops
-from transformer_jax.training.steps import CompiledSteps
+from transformer_jax.training.compiled import CompiledRuns, for_mesh
 from transformer_jax.translation.log_probabilities import token_log_probabilities
 from transformer_jax.translation.translate import Rows, search
 from transformer_jax.update import sharding
+from transformer_jax.update.loss import Objective
 from transformer_jax.update.optimizer import make_schedule
-from transformer_jax.update.step import batch_sums, resolve
+from transformer_jax.update.step import batch_sums
 
 Figures = dict[str, Any]
 
@@ -107,10 +108,12 @@ def checked_params() -> Any:
 def value_and_gradient(device: jax.Device, **changes: Any) -> Any:
     """Of the mean loss, with changes to the checked model."""
     config = ExperimentConfig(model=dataclasses.replace(CHECKED, **changes))
-    resolved = resolve(config, sharding.make_mesh(MeshConfig(), [device]), is_training=True)
+    resolved = for_mesh(config, sharding.make_mesh(MeshConfig(), [device]), is_training=True)
+
+    objective = Objective.of(config.train, None)
 
     def loss(params: Any, batch: Batch) -> jax.Array:
-        sums = batch_sums(resolved, params, batch)
+        sums = batch_sums(resolved, objective, params, batch)
         return sums.loss / sums.weight
 
     arguments = jax.device_put((checked_params(), made_batch(CHECKED, 16, 24)), device)
@@ -221,12 +224,12 @@ def training(size: Size, devices: Sequence[jax.Device], dtype: str) -> Figures:
     """The step on full rows: what is measured beside what the compiler says of the same program."""
     model = dataclasses.replace(size.model, dtype=dtype)
     config, mesh = ExperimentConfig(model=model), sharding.make_mesh(MeshConfig(), devices)
-    steps = CompiledSteps([config], [make_schedule(config.optimizer, model.d_model, 100_000)], mesh)
+    steps = CompiledRuns([config], [make_schedule(config.optimizer, model.d_model, 100_000)], mesh)
     made = Work(model, size.rows * len(devices), size.length).batch()
     batch, began = sharding.place_batch(made, mesh), time.perf_counter()
     program = steps.compile_ahead(ThreadPoolExecutor(1), [batch])[0].result()
     compiled = time.perf_counter() - began
-    step = training_peers.repeated(steps.train_step, steps.new_state(), (batch,))
+    step = training_peers.repeated(steps.advance, steps.new_states(), (batch,))
     seconds = median_seconds(step, size.steps)
     tokens, peak = made.target_output.size, peak_flops(model)[0]
     flops = training_flops(model, size.length, size.length).of(tokens, tokens)

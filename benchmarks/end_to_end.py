@@ -26,7 +26,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.experiment import train_run
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training.steps import CompiledSteps
+from transformer_jax.training.compiled import CompiledRuns
 from transformer_jax.training.train import RunSetup
 from transformer_jax.update.optimizer import make_schedule
 
@@ -69,17 +69,17 @@ class Bare:
         config = folder.load_config()
         self.inputs = RunSetup([config], Prepared.open(folder.data(config)), is_evaluated=False)
         schedule = make_schedule(config.optimizer, config.model.d_model, config.train.steps)
-        self.programs = CompiledSteps([config], [schedule], self.inputs.mesh)
-        self.state: Any = self.programs.new_state()
+        self.programs = CompiledRuns([config], [schedule], self.inputs.mesh)
+        self.state: Any = self.programs.new_states()
 
     def seconds(self, first: int, last: int) -> float:
         batches = [self.inputs.placed_batch(step) for step in range(first, last)]
         for batch in batches:  # every shape is compiled
-            self.state, _ = self.programs.train_step(self.state, batch)
+            self.state, _ = self.programs.advance(self.state, batch)
         jax.block_until_ready(self.state)
         start = time.perf_counter()
         for batch in batches:
-            self.state, _ = self.programs.train_step(self.state, batch)
+            self.state, _ = self.programs.advance(self.state, batch)
         jax.block_until_ready(self.state)
         return time.perf_counter() - start
 

@@ -21,8 +21,8 @@ import side_by_side
 
 from transformer_jax.config import ExperimentConfig, ModelConfig, OptimizerConfig
 from transformer_jax.data.batching import Batch
+from transformer_jax.training.compiled import CompiledRuns
 from transformer_jax.training.progress import count
-from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
 
@@ -36,9 +36,9 @@ class Case:
             for run in range(runs)
         ]
         schedule = make_schedule(base.optimizer, base.model.d_model, base.train.steps)
-        self.programs = CompiledSteps(configs, [schedule] * runs, mesh)
+        self.programs = CompiledRuns(configs, [schedule] * runs, mesh)
         self.batch, self.runs = batch, runs
-        self.state = self.programs.new_state()
+        self.state = self.programs.new_states()
         begin = time.perf_counter()
         self.seconds_a_step(2)
         self.first = time.perf_counter() - begin
@@ -46,7 +46,7 @@ class Case:
     def seconds_a_step(self, steps: int) -> float:
         begin = time.perf_counter()
         for _ in range(steps):
-            self.state, metrics = self.programs.train_step(self.state, self.batch)
+            self.state, metrics = self.programs.advance(self.state, self.batch)
         jax.block_until_ready(metrics)
         return (time.perf_counter() - begin) / steps
 

@@ -25,7 +25,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import Batch
 from transformer_jax.model.size import training_flops
 from transformer_jax.processes.hardware import keep_freed_memory
-from transformer_jax.training.steps import CompiledSteps
+from transformer_jax.training.compiled import CompiledRuns
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
 
@@ -73,8 +73,8 @@ class System(NamedTuple):
 def ours(config: ModelConfig, batch: Batch) -> Step:
     experiment = ExperimentConfig(model=config)
     mesh = sharding.make_mesh(experiment.mesh)
-    programs = CompiledSteps([experiment], [make_schedule(experiment.optimizer, config.d_model, 100_000)], mesh)
-    return repeated(programs.train_step, programs.new_state(), (sharding.place_batch(batch, mesh),))
+    programs = CompiledRuns([experiment], [make_schedule(experiment.optimizer, config.d_model, 100_000)], mesh)
+    return repeated(programs.advance, programs.new_states(), (sharding.place_batch(batch, mesh),))
 
 
 def linen(config: ModelConfig, batch: Batch) -> Step:

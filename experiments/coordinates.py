@@ -34,7 +34,7 @@ from transformer_jax.model.transformer import AttentionInputs, Transformer, matm
 from transformer_jax.pictures import plots
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training.steps import CompiledSteps
+from transformer_jax.training.compiled import CompiledRuns
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
 from transformer_jax.update.step import PACKING
@@ -123,7 +123,7 @@ def _of_width(config: ExperimentConfig, batches: Sequence[Batch]) -> dict[str, A
     mesh = sharding.make_mesh(config.mesh)
     constant = dataclasses.replace(config.optimizer, schedule="constant")
     peak = float(make_schedule(constant, config.model.base_d_model, 1)(constant.warmup_steps))
-    steps = CompiledSteps([config], [lambda count: peak + 0.0 * count], mesh)
+    steps = CompiledRuns([config], [lambda count: peak + 0.0 * count], mesh)
     placed = [sharding.place_batch(_cut(batch, sharding.batch_shards(mesh)), mesh) for batch in batches]
 
     @jax.jit
@@ -134,11 +134,11 @@ def _of_width(config: ExperimentConfig, batches: Sequence[Batch]) -> dict[str, A
         means = {name: (jnp.mean(jnp.abs(now[name])), jnp.mean(jnp.abs(now[name] - before[name]))) for name in now}
         return {name: (value / share[name], change / share[name]) for name, (value, change) in means.items()}
 
-    state = steps.new_state()
+    state = steps.new_states()
     initial = jax.tree.map(jnp.copy, state.params)
     found = [jax.device_get(sizes(initial, initial))]
     for batch in placed:
-        state, _ = steps.train_step(state, batch)
+        state, _ = steps.advance(state, batch)
         found.append(jax.device_get(sizes(state.params, initial)))
     return {
         name: ([float(each[name][0]) for each in found], [float(each[name][1]) for each in found]) for name in found[0]

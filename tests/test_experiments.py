@@ -14,7 +14,7 @@ import pytest
 from tests.support import finished_sweeps
 from tests.support.places import ROOT
 from tests.support.small_models import SOURCE, TARGET, assert_close, numbers_for, small
-from tests.support.small_runs import experiment
+from tests.support.small_runs import experiment, objective_of
 from tests.support.translating_runs import made_run, make_run
 from tests.test_table3 import MILLIONS
 from transformer_jax import Transformer, load_run, shipped
@@ -158,7 +158,8 @@ def sums_of(name, params, **changes):
     """What training would sum over a batch."""
     parts = {f"model__parts__{role}": address for role, address in parts_of(name).items()} if name else {}
     batch = Batch(source=SOURCE, target_input=TARGET, target_output=np.roll(TARGET, -1, axis=1))
-    return batch_sums(experiment(**parts, **SMALL, **changes), params, batch)
+    config = experiment(**parts, **SMALL, **changes)
+    return batch_sums(config, objective_of(config), params, batch)
 
 
 def difference(a, b):

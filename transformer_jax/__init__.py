@@ -23,10 +23,11 @@ with lazy_api_imports(globals(), error_msg="{symbol_name} needs pip install 'tra
     from transformer_jax.search.beam import beam_search, gather_beams, repeat_beams
     from transformer_jax.search.targets import SearchRules
     from transformer_jax.search.sampling import greedy_search, sample_search
+    from transformer_jax.training.compiled import make_train_step
     from transformer_jax.translation.load import Score, load_run
     from transformer_jax.update.loss import label_smoothed_cross_entropy
     from transformer_jax.update.optimizer import inverse_sqrt_schedule, make_optimizer
-    from transformer_jax.update.step import TrainState, make_train_step
+    from transformer_jax.update.step import TrainState
 
 __all__ = [
     "T5", "ALiBi", "AttentionInputs", "Context", "Decoder", "DecoderLayer", "Embedding", "Encoder", "EncoderLayer",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -463,6 +464,13 @@ class TrainConfig(Section, affects="stopping"):
     peak_flops: float | None = option(
         None, "peak FLOP/s of a device, for MFU; none = from its data sheet", above=0, affects="environment"
     )
+
+    def last_step(self, steps_per_epoch: int) -> int:
+        """The number of steps of a run: the lower of `steps` and `epochs`."""
+        if self.epochs is None:
+            return self.steps
+        # 0.07 epochs of 100 steps are 7 steps, though 0.07 * 100 is 7.000000000000001.
+        return min(self.steps, max(math.ceil(round(self.epochs * steps_per_epoch, 6)), 1))
 
     @property
     def best_value(self) -> Literal["lowest", "highest"]:

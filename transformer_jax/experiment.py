@@ -1,4 +1,4 @@
-"""One run from start to end: config checked, data prepared, model trained, and evaluated on a test set."""
+"""One run from start to end: config checked, data prepared, config completed, model trained; and test sets scored."""
 
 import contextlib
 import dataclasses
@@ -41,12 +41,11 @@ from transformer_jax.runs.export import other_shapes
 from transformer_jax.runs.folder import RunFolder, facts_of
 from transformer_jax.runs.tracking import Labels, maker
 from transformer_jax.schema import is_meant_as_address
-from transformer_jax.training.steps import last_step, refuse_incompatible
+from transformer_jax.training.together import refuse_incompatible
 from transformer_jax.training.train import Ending, refuse_unmeasured, train
 from transformer_jax.translation.load import Run
 from transformer_jax.update.loss import check_loss
 from transformer_jax.update.optimizer import make_schedule, optimizer_of
-from transformer_jax.update.step import new_state
 from transformer_jax.version import __version__
 
 if TYPE_CHECKING:
@@ -71,8 +70,7 @@ def train_run(
     A new run starts from `params`, of the run `init_from`, or else from random parameters. A run whose custom
     code was edited is resumed only with `accept_changed_code`. Raises Diverged if the run diverges.
     """
-    folder = RunFolder(workdir, processes().is_first, accept_changed_code, labels)
-    folder.init_from, folder.must_resume = init_from, must_resume
+    folder = RunFolder(workdir, processes().is_first, accept_changed_code, labels, init_from, must_resume)
     (ending,) = _train([experiment], [folder], params, debugging)
     if ending.diverged:
         raise Diverged(ending.why)
@@ -87,7 +85,7 @@ def train_runs_together(
 ) -> list[Ending]:
     """Trains several runs in one program, as `train_run` does one; returns how each of them ended.
 
-    Raises BadInput if they cannot train together; training/steps.py says what may differ.
+    Raises BadInput if they cannot train together; training/together.py says what may differ.
     """
     refuse_incompatible(experiments)
     folders = [
@@ -116,7 +114,7 @@ def _train(
     params: Any = None,
     debugging: "Debugging | None" = None,
 ) -> list[Ending]:
-    """Prepares the data of one run, or of several that train together, and trains them."""
+    """Checks one run, or several that train together; prepares the data, completes the configs, and trains."""
     keep_freed_memory()
     for experiment in experiments:
         try_out(experiment)
@@ -170,7 +168,7 @@ def try_out(config: ExperimentConfig) -> None:
         with extension.running(extension.file_of(next(iter(parts.values())))):
             abstract_params(shallow)
     if config.optimizer.groups:  # each must have parameters
-        jax.eval_shape(lambda: new_state(config, optimizer))
+        jax.eval_shape(optimizer.init, abstract_params(config.model))
 
 
 def prepared_data(experiment: ExperimentConfig, folder: RunFolder) -> Prepared:
@@ -208,7 +206,7 @@ def in_updates(experiment: ExperimentConfig, prepared: Prepared, folder: RunFold
     train, optimizer = experiment.train, experiment.optimizer
     if optimizer.warmup_share is None and train.validations is None:
         return experiment
-    updates = last_step(train, training_batches(experiment.data, prepared.pairs("train")).steps_per_epoch)
+    updates = train.last_step(training_batches(experiment.data, prepared.pairs("train")).steps_per_epoch)
     if optimizer.warmup_share is not None:
         warmup_steps = max(1, round(optimizer.warmup_share * updates))
         is_resumed = folder.config.is_file() and folder.saved_steps()

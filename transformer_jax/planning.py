@@ -27,7 +27,7 @@ from transformer_jax.model import build
 from transformer_jax.model.size import training_flops
 from transformer_jax.model.transformer import abstract_params
 from transformer_jax.model_config import ModelConfig
-from transformer_jax.training.steps import CompiledSteps
+from transformer_jax.training.compiled import CompiledRuns
 from transformer_jax.translation import translate
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
@@ -140,9 +140,8 @@ def _step(config: ExperimentConfig, mesh: Mesh, shape: Shape) -> Any:
     places = (source, source, target, target) if config.data.batching == "packing" else ()
     batch = Batch(source, target, target, *places)
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
-    steps = CompiledSteps([config], [schedule], mesh)
-    step: Any = steps.train_step
-    return step.func.trace(*step.args, steps.abstract_state, batch)
+    steps = CompiledRuns([config], [schedule], mesh)
+    return steps.step_program.jitted.trace(*steps.step_arguments, steps.abstract_state, batch)
 
 
 def _search(config: ExperimentConfig, mesh: Mesh, shape: Shape) -> Any:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.support.places import ROOT
-from tests.support.small_runs import batch_of, sentences, trainer
+from tests.support.small_runs import batch_of, objective_of, sentences, trainer
 from transformer_jax.update.loss import LogitLimits
 from transformer_jax.update.step import batch_sums
 
@@ -31,7 +31,7 @@ def test_value_and_gradient_are_those_of_linens_own_modules():
     plain = linen_model.LinenTransformer(config.model)
 
     def ours(params):
-        sums = batch_sums(config, params, batch, limits=LogitLimits(100))
+        sums = batch_sums(config, objective_of(config, False), params, batch, limits=LogitLimits(100))
         return sums.loss / sums.weight
 
     def theirs(params):

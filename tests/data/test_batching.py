@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 import zlib
 from collections import Counter
 
@@ -141,15 +142,15 @@ def test_a_step_has_the_same_batch_whatever_was_asked_before(kind, pair_lengths,
 def test_the_rows_of_all_processes_are_the_batch_of_one(kind, pair_lengths, process_count, devices, budget):
     pairs = corpus(pair_lengths)
     whole = make(kind, pairs, tokens_per_batch=budget)
-    shared = make(kind, pairs, tokens_per_batch=budget, row_multiple=devices)
+    multiple = math.lcm(devices, process_count)
+    shared = make(kind, pairs, tokens_per_batch=budget, row_multiple=multiple)
     for step in range(whole.steps_per_epoch):
         expected = whole.batch(step)
         parts = [shared.batch(step, (index,), process_count) for index in range(process_count)]
         assert len({part.source.shape for part in parts}) == 1
         together = joined(parts)
         rows = len(expected.source)
-        assert len(together.source) % devices == 0
-        assert len(together.source) - rows < np.lcm(devices, process_count)
+        assert len(together.source) % multiple == 0 and len(together.source) - rows < multiple
         assert_equal(Batch(*(None if side is None else side[:rows] for side in together)), expected)
         assert all(side is None or not side[rows:].any() for side in together)
 
@@ -251,13 +252,14 @@ def test_the_digest_follows_what_the_batches_depend_on(kind):
 )
 def test_evaluation_meets_every_sentence_once_and_knows_its_place(count, budget, process_count, devices, seed):
     pairs = random_corpus(count, seed)
-    batches = EvaluationBatches(pairs, tokens_per_batch=budget, row_multiple=devices)
+    multiple = math.lcm(devices, process_count)
+    batches = EvaluationBatches(pairs, tokens_per_batch=budget, row_multiple=multiple)
     results: dict[int, tuple] = {}
     for number, whole in enumerate(batches):
         parts = [batches.batch(number, (index,), process_count) for index in range(process_count)]
         batch = joined(parts)
         assert_equal(Batch(*(side[: len(whole.source)] if side is not None else None for side in batch)), whole)
-        assert len(batch.source) % devices == 0
+        assert len(batch.source) % multiple == 0
         real = batch.pair_index[batch.pair_index >= 0].tolist()
         assert ((batch.pair_index >= 0) == (batch.source != PAD).any(axis=1)).all()
         assert not results.keys() & set(real)

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from tests.support.small_runs import Trainer, batches, experiment, worst_difference
+from tests.support.small_runs import Trainer, batches, experiment, objective_of, worst_difference
 from transformer_jax.config import OptimizerConfig, TrainConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.evaluation import custom_scores, load_metrics
@@ -51,7 +51,9 @@ def test_custom_code_makes_the_updates_that_it_defines(mine):
     own = {path: mine(OURS, name) for path, name in own.items()}
     run, (batch,) = Trainer(experiment(**own, optimizer__learning_rate=0.4, train__accumulate=4)), batches(1)
     before = run.new()
-    plain = jax.jit(jax.value_and_grad(lambda params: batch_sums(experiment(), params, batch).loss))
+    plain = jax.jit(
+        jax.value_and_grad(lambda params: batch_sums(experiment(), objective_of(experiment()), params, batch).loss)
+    )
     loss, gradients = plain(before.params)
     after, tokens = run.train([batch]), np.sum(batch.target_output != 0)
     expected = jax.tree.map(lambda param, gradient: param - 0.1 * 2 * gradient / tokens, before.params, gradients)

@@ -20,7 +20,7 @@ from transformer_jax.data.batching import Batch
 from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes import compilation
-from transformer_jax.training.steps import CompiledSteps
+from transformer_jax.training.compiled import CompiledRuns
 from transformer_jax.translation.translate import Rows, Translator, rows_sharding, tail_of
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
@@ -111,17 +111,17 @@ def programs(config, runs):
     schedule = make_schedule(config.optimizer, config.model.d_model, 100)
     batch = batch_of(config.model)
     if runs == 1:
-        alone: Any = CompiledSteps([config], [schedule], mesh())
-        state = alone.new_state()
-        yield "step", alone.train_step.func, (*alone.train_step.args, state, batch)
-        yield "validation", alone.evaluate.func, (state.params, batch)
+        alone: Any = CompiledRuns([config], [schedule], mesh())
+        state = alone.new_states()
+        yield "step", alone.step_program.jitted, (*alone.step_arguments, state, batch)
+        yield "validation", alone.evaluation_program.jitted, (state.params, batch)
     else:
-        together: Any = CompiledSteps(
+        together: Any = CompiledRuns(
             [dataclasses.replace(config, seed=run) for run in range(runs)], [schedule] * runs, mesh()
         )
-        states, step, (numbers,) = together.new_state(), together.train_step.func, together.train_step.args
-        yield f"step of {runs} runs", step, (numbers, states, batch)
-        yield f"validation of {runs}", together.evaluate.func, (numbers, states.params, batch)
+        states, step, evaluation = together.new_states(), together.step_program, together.evaluation_program
+        yield f"step of {runs} runs", step.jitted, (*together.step_arguments, states, batch)
+        yield f"validation of {runs}", evaluation.jitted, (*together.evaluation_arguments, states.params, batch)
 
 
 @shows_the_fault
@@ -161,7 +161,7 @@ def test_loss_and_gradients(name, runs):
 def test_searches(name, search, decode):
     config = EXPERIMENTS[name]
     rows = SENTENCES * BEAM // decode.beam
-    params = CompiledSteps([config], [lambda count: 1e-3], mesh()).new_state().params
+    params = CompiledRuns([config], [lambda count: 1e-3], mesh()).new_states().params
     limits, ids = np.full(rows, LONGEST, np.int32), np.arange(rows, dtype=np.int32)
     given = jax.device_put(Rows(tokens(config.model, rows, LONGEST, 2), limits, ids), rows_sharding(mesh()))
     options = {"model": config.model, "decode": decode, "max_length": LONGEST, "tail": tail_of(rows, mesh())}

@@ -18,7 +18,8 @@ from transformer_jax.model import fused
 from transformer_jax.model.attention import attention_weights
 from transformer_jax.model.masks import near_mask
 from transformer_jax.model.products import weighted_values
-from transformer_jax.update import sharding, step
+from transformer_jax.training import compiled
+from transformer_jax.update import sharding
 
 EQUAL_WIDTHS = {"d_k": 8, "d_v": 8}
 CUDNN = {**EQUAL_WIDTHS, "attention_implementation": "cudnn", "dtype": "bfloat16"}
@@ -159,7 +160,7 @@ def test_kernels_are_used_where_a_device_has_whole_heads_of_its_own_rows(monkeyp
     monkeypatch.setattr(fused, "resolved", lambda config, device, is_local: found.append(is_local) or config)
     for data, tensor, heads in ((8, 1, 1), (4, 2, 2), (4, 2, 1), (1, 8, 8)):
         config = experiment(mesh__data=data, mesh__tensor=tensor, model__num_key_value_heads=heads, model__num_heads=8)
-        step.resolve(config, sharding.make_mesh(config.mesh), is_training=True)
+        compiled.for_mesh(config, sharding.make_mesh(config.mesh), is_training=True)
     assert found == [True, True, False, False]
 
 

@@ -16,11 +16,10 @@ from transformer_jax.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer_jax.model_config import ModelConfig, PartsConfig
 from transformer_jax.processes import compilation
 from transformer_jax.processes.compilation import FUSION, trim_cache, unfused, unfused_if_custom
-from transformer_jax.training.steps import CompiledSteps
+from transformer_jax.training.compiled import CompiledRuns, make_eval_step
 from transformer_jax.translation.log_probabilities import Scorer
 from transformer_jax.translation.translate import Translator
 from transformer_jax.update import sharding
-from transformer_jax.update.step import make_eval_step
 
 FUSED = "__ynn_fusion"
 INSTALLED = importlib.metadata.version("jaxlib")
@@ -118,11 +117,11 @@ def test_which_programs_of_one_run_are_compiled_without_the_fusion(parts, expect
 
 
 def together():
-    return CompiledSteps([experiment()] * 2, [lambda count: 1e-3] * 2, mesh())
+    return CompiledRuns([experiment()] * 2, [lambda count: 1e-3] * 2, mesh())
 
 
 def test_several_runs_in_one_program_are_compiled_without_the_fusion(options):
-    CompiledSteps([experiment()] * 2, [lambda count: 1e-3] * 2, mesh())
+    CompiledRuns([experiment()] * 2, [lambda count: 1e-3] * 2, mesh())
     assert options.count({FUSION: ""}) == 3  # a new state, the step, the evaluation; others move numbers only
 
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support.small_runs import experiment
 from transformer_jax import cli
 from transformer_jax.config import from_config_dict
 from transformer_jax.errors import BadInput, Failed
@@ -264,3 +265,15 @@ def test_a_path_below_which_no_checkpoint_could_be_read_is_refused(tmp_path, cha
     with pytest.raises(BadInput, match="in its path"), RunFolder(tmp_path / f"a{character}b" / "run").held():
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_wsd_can_end_at_another_update_before_it_decays(tmp_path):
+    wsd = {"optimizer__schedule": "wsd", "optimizer__decay_fraction": 0.4}
+    longer, shorter = (experiment(**wsd, train__steps=steps) for steps in (24, 20))
+    folder = RunFolder(tmp_path / "run")
+    (folder.checkpoints / "12").mkdir(parents=True)
+    folder.record(longer, 24)
+    assert folder.compare_run(shorter, lambda train: train.steps)
+    (folder.checkpoints / "18").mkdir()
+    with pytest.raises(BadInput, match="since update 14"):
+        folder.compare_run(shorter, lambda train: train.steps)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.search.beam import beam_search, gather_beams
-from transformer_jax.search.targets import SearchRules
 from transformer_jax.search.sampling import greedy_search, sample_search
+from transformer_jax.search.targets import SearchRules
 
 PAD, BOS, EOS, A, B = range(5)
 VOCABULARY = 5

@@ -8,9 +8,11 @@ import numpy as np
 
 from transformer_jax.config import ExperimentConfig, from_config_dict
 from transformer_jax.data.batching import Batch
+from transformer_jax.training.compiled import jit_step
 from transformer_jax.update import sharding
+from transformer_jax.update.loss import Objective, load_loss
 from transformer_jax.update.optimizer import make_schedule, mup_rate_factors, optimizer_of
-from transformer_jax.update.step import TrainState, jitted_step, new_state
+from transformer_jax.update.step import TrainState, new_state
 
 MODEL = {
     "vocab_size": 24,
@@ -73,12 +75,12 @@ class Trainer:
         schedule = make_schedule(self.config.optimizer, self.config.model.base_d_model, self.config.train.steps)
         self.optimizer = optimizer_of(self.config.optimizer, schedule, mup_rate_factors(self.config.model))
         self.plan = TrainState.abstract(self.config, self.optimizer, self.mesh)
-        step = jitted_step(self.config, self.optimizer, self.mesh, self.plan)
+        step = jit_step(self.config, self.optimizer, self.mesh, self.plan)
         self.step = functools.partial(step, np.uint32(self.config.seed))
 
     def new(self):
         """A state at step 0, with parameters from numpy: to compile their initialization takes longer than to train."""
-        state = new_state(self.config, self.optimizer, jax.tree_util.tree_map_with_path(_drawn, self.plan.params))
+        state = new_state(self.optimizer, jax.tree_util.tree_map_with_path(_drawn, self.plan.params))
         shardings = jax.tree.map(lambda leaf: leaf.sharding, self.plan)
         return jax.device_put(jax.device_get(state), shardings, may_alias=False)
 
@@ -91,6 +93,10 @@ class Trainer:
         for batch in batches:
             state, self.metrics = self.step(state, sharding.place_batch(batch, self.mesh))
         return state
+
+
+def objective_of(config, is_training=True):
+    return Objective.of(config.train, load_loss(config.train), is_training)
 
 
 def _drawn(path, leaf):

@@ -23,7 +23,7 @@ from transformer_jax.config import ExperimentConfig, TrainConfig, from_config_di
 from transformer_jax.model_config import PartsConfig
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.training import train as train_module
-from transformer_jax.training.steps import CompiledSteps
+from transformer_jax.training.compiled import CompiledRuns
 from transformer_jax.update.optimizer import ends_with_the_run
 
 # Names in metrics.jsonl that depend on the clock; all others are the same for every run of the same config.
@@ -65,7 +65,7 @@ def environment(devices: int = 1) -> dict[str, str]:
     return {**os.environ, **(many if devices > 1 else own), "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
-known_steps: dict[Any, CompiledSteps] = {}
+known_steps: dict[Any, CompiledRuns] = {}
 
 
 def _of_steps(config: ExperimentConfig) -> ExperimentConfig:
@@ -76,26 +76,26 @@ def _of_steps(config: ExperimentConfig) -> ExperimentConfig:
     return from_config_dict({name: values[name] for name in ("seed", "model", "optimizer", "mesh", "train")})
 
 
-def _shared(configs: Sequence[ExperimentConfig], schedules: Any, mesh: Any, params: Any = None) -> CompiledSteps:
+def _shared(configs: Sequence[ExperimentConfig], schedules: Any, mesh: Any, params: Any = None) -> CompiledRuns:
     config = configs[0]
     custom = config.train.loss is not None or config.model.parts != PartsConfig()
     if params is not None or custom or (len(configs) == 1 and ends_with_the_run(config.optimizer)):
-        return CompiledSteps(configs, schedules, mesh, params)
+        return CompiledRuns(configs, schedules, mesh, params)
     key = (tuple(configs) if len(configs) > 1 else (_of_steps(config),), mesh)
     if key not in known_steps:
-        known_steps[key] = CompiledSteps(key[0], schedules, mesh)
-        known_steps[key].new_state = _once(known_steps[key].new_state)
+        known_steps[key] = CompiledRuns(key[0], schedules, mesh)
+        known_steps[key].new_states = _once(known_steps[key].new_states)
     steps = copy.copy(known_steps[key])
     steps.configs, steps.schedules = configs, schedules
     return steps
 
 
-def _once(new_state: Callable[[], Any]) -> Callable[[], Any]:
+def _once(new_states: Callable[[], Any]) -> Callable[[], Any]:
     """The same states, initialized once: a training gives its states away."""
 
     @functools.cache
     def known() -> tuple[Any, Any]:
-        states = new_state()
+        states = new_states()
         return jax.device_get(states), jax.tree.map(lambda leaf: leaf.sharding, states)
 
     return lambda: jax.device_put(*known(), may_alias=False)
@@ -104,7 +104,7 @@ def _once(new_state: Callable[[], Any]) -> Callable[[], Any]:
 @contextlib.contextmanager
 def shared_programs() -> Iterator[None]:
     """Trainings with the same programs trace and compile them once in this process. Not for custom modules."""
-    with mock.patch.object(train_module, "CompiledSteps", _shared):
+    with mock.patch.object(train_module, "CompiledRuns", _shared):
         yield
 
 

@@ -3,9 +3,13 @@
 import pytest
 
 from tests.support.devices import one_device
-from tests.support.sweep_runs import FOUR, defined, pretend_finished
+from tests.support.small_runs import experiment
+from tests.support.sweep_runs import BASE, FOUR, defined, pretend_finished
+from transformer_jax.config import TrainConfig
 from transformer_jax.data.prepare import prepare
-from transformer_jax.sweeps import Variant, plan
+from transformer_jax.runs.metrics import count_text
+from transformer_jax.sweeps import Variant, plan, resolved
+from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import Slot
 from transformer_jax.sweeps.plan import Timed
 
@@ -82,3 +86,33 @@ def test_an_update_is_compiled_and_timed(runs, tmp_path):
     with one_device():
         timed = plan.time_update(config, prepare(config, tmp_path / "data").directory)
     assert timed.update > 0 and timed.compiling > 0
+
+
+def test_epochs_count_batches_of_the_data(tmp_path):
+    task = {"corpus": "copy", "tokenizer": "words", "tokens_per_batch": 256, "num_shapes": 1}
+    small = {f"data__{name}": value for name, value in task.items()} | {"data__task__train_size": 300}
+    half = experiment(**small, train__epochs=0.5, train__steps=100_000)
+    assert plan.planned_steps(half, tmp_path / "data") is None
+    prepared = prepare(half, tmp_path / "data")
+    whole = plan.planned_steps(experiment(**small, train__epochs=1.0, train__steps=10**6), prepared.directory)
+    assert whole is not None and plan.planned_steps(half, prepared.directory) == -(-whole // 2)
+    assert [TrainConfig(epochs=epochs).last_step(100) for epochs in (0.07, 0.071, 1e-9)] == [7, 8, 1]
+    assert plan.planned_steps(experiment(**small, train__epochs=9.0, train__steps=7), prepared.directory) == 7
+    assert plan.planned_steps(experiment(**small, train__steps=7), tmp_path / "nowhere") == 7
+
+
+def test_a_sweep_counts_epochs_once_the_data_is_there(tmp_path, monkeypatch):
+    monkeypatch.setattr("transformer_jax.sweeps.plan.time_update", lambda *_: Timed(1.0, 1.0))
+    base = {**BASE, "train": {**BASE["train"], "steps": 100_000, "epochs": 0.5}}
+    definition, folder = defined(base=base), SweepFolder(tmp_path)
+    (config,) = definition.experiments.values()
+    place = folder.data(config)
+    assert "is not prepared" in plan.plan(folder, definition, ["base"])
+    prepare(config, place)
+    told = plan.plan(folder, definition, ["base"])
+    counted = resolved.training_flops(config, plan.planned_steps(config, folder.data(config)))
+    assert (
+        "is not prepared" not in told
+        and count_text(counted) in told
+        and counted < resolved.training_flops(config) / 1000
+    )

@@ -7,8 +7,9 @@ import os
 
 import pytest
 
-from tests.support.sweep_runs import defined, pretend_finished
+from tests.support.sweep_runs import BASE, defined, pretend_finished
 from transformer_jax.sweeps import status
+from transformer_jax.sweeps.folder import SweepFolder
 
 
 def jobs_of(folder, *variants, **changes):
@@ -103,3 +104,15 @@ def test_a_line_at_each_change_and_a_run_that_ran_is_not_waiting_again(folder):
 )
 def test_the_state_of_an_unfinished_run(tmp_path, attempt, state):
     assert status.state_of(tmp_path, attempt) == state
+
+
+def test_the_share_of_a_run_is_that_of_its_last_update(tmp_path):
+    base = {**BASE, "train": {**BASE["train"], "steps": 100_000, "epochs": 0.5}}
+    (run,) = SweepFolder(tmp_path).runs(defined(base=base))
+    run.path.mkdir(parents=True)
+    assert status.status_of(run).steps == 100_000  # as long as nothing is known
+    run.folder.record(run.experiment, 19)
+    (run.path / "metrics.jsonl").write_text('{"step": 19, "loss": 1.0, "seconds": 1.0}\n')
+    run.record_attempt(state="running", host="another machine", pid=1)
+    standing = status.status_of(run)
+    assert (standing.steps, standing.step, standing.state) == (19, 19, "measuring")

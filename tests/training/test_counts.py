@@ -19,6 +19,8 @@ from tests.support.training_runs import CLOCK
 from transformer_jax.config import DecodeConfig, TrainConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.runs.folder import RunFolder
+from transformer_jax.training import train as train_module
+from transformer_jax.training.progress import Throughput
 from transformer_jax.training.train import Ending, Recorder, Trainer, improvement_at_the_end, refuse_unmeasured
 from transformer_jax.update.loss import TokenSums
 from transformer_jax.update.step import IntervalSums, StepOutcome, TrainState
@@ -36,12 +38,12 @@ class Devices:
         self.configs, self.tokens, self.skipped = [config] * len(skipped), tokens, skipped
         self.shape = () if len(skipped) == 1 else (len(skipped),)
 
-    def new_state(self):
+    def new_states(self):
         none, zero = np.zeros(self.shape, np.int32), np.zeros(self.shape, np.float32)
         sums = IntervalSums(zero, zero, zero, none, none, zero, none)
         return TrainState(none, none, none, {}, {}, sums)
 
-    def train_step(self, state, batch):
+    def advance(self, state, batch):
         finite = np.array([batch not in skipped for skipped in self.skipped]).reshape(self.shape)
         more = np.where(finite, self.tokens[batch], 0)
         with np.errstate(over="ignore"):
@@ -119,15 +121,23 @@ def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, during_val
         compilations="",
     )
     runs = [
-        Recorder(config, lambda updates: 0.1 * (updates + 1), RunFolder(tmp_path / str(number)), setup)
+        Recorder(
+            config,
+            lambda updates: 0.1 * (updates + 1),
+            RunFolder(tmp_path / str(number)),
+            setup,
+            Saved(),
+            Lines(),
+            True,
+        )
         for number in range(len(skipped))
     ]
     for each in runs:
-        each.metrics_file, each.checkpoints = Lines(), Saved()
         each.folder.path.mkdir(exist_ok=True)
         each.folder.config.touch()
-    trainer = Trainer(setup, Devices(config, batches_of, *skipped), runs, None, SIGNALS)
-    trainer.states = trainer.compiled.new_state()
+    devices = Devices(config, batches_of, *skipped)
+    speed = Throughput(config.model, statistics, 1, None, devices.clock)
+    trainer = Trainer(setup, devices, devices.advance, runs, None, SIGNALS, speed, devices.new_states())
     for each, found in zip(runs, trainer.train(), strict=True):
         each.ending, each.step = found, trainer.step
     return runs
@@ -234,8 +244,7 @@ def test_a_signal_during_a_validation_stops_there(tmp_path, monkeypatch, last):
 
 
 def resumed_from(recorder, config, notes, step=4, is_new=True):
-    resumed = Recorder(config, recorder.schedule, recorder.folder, recorder.setup)
-    resumed.checkpoints, resumed.metrics_file, resumed.is_new = Saved(), Lines(), is_new
+    resumed = Recorder(config, recorder.schedule, recorder.folder, recorder.setup, Saved(), Lines(), is_new)
     resumed.resume(step, notes)
     return resumed
 
@@ -246,7 +255,7 @@ def test_a_resumed_run_counts_from_its_last_line(tmp_path, monkeypatch):
     notes = recorder.checkpoints.saved[-1][1]
     assert resumed_from(recorder, recorder.config, notes).logged_tokens == 40
     # What cannot be resumed leaves its config.json as it was.
-    monkeypatch.setattr(Recorder, "record_config", lambda self: pytest.fail("written"))
+    monkeypatch.setattr(train_module, "record_config", lambda *_: pytest.fail("written"))
     with pytest.raises(BadInput, match="data has changed"):
         resumed_from(recorder, recorder.config, {**notes, "data": "other"}, is_new=False)
 

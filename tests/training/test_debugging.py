@@ -12,8 +12,8 @@ import pytest
 from tests.support.small_runs import Trainer, batches, experiment
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.training import debugging
+from transformer_jax.training.compiled import CompiledRuns
 from transformer_jax.training.debugging import Debugging
-from transformer_jax.training.steps import CompiledSteps
 from transformer_jax.update import sharding
 
 # Its gradient is 0 / 0, while the loss itself is finite.
@@ -34,11 +34,11 @@ def test_a_nan_of_the_backward_pass_is_found_where_the_forward_pass_was(tmp_path
     line = 1 + next(number for number, text in enumerate(LOSS.splitlines()) if "nothing =" in text)
     options = {"train__loss": f"{tmp_path / 'own.py'}:loss", "mesh__fsdp": 2}
     run = Trainer(experiment(**options, model__attention_implementation="cudnn"), devices=2)
-    compiled = CompiledSteps([run.config], [lambda count: 1e-3], run.mesh)
+    compiled = CompiledRuns([run.config], [lambda count: 1e-3], run.mesh)
     batch = sharding.place_batch(batches(1, rows=4)[0], run.mesh)
     place = rf"step 1: .*, in the backward pass of {tmp_path}/own.py:{line} \(loss\)"
-    with Debugging(debug_nans=True).installed(compiled, 10, tmp_path), pytest.raises(Failed, match=place):
-        compiled.train_step(run.new(), batch)
+    with Debugging(debug_nans=True).around(compiled, 10, tmp_path) as advance, pytest.raises(Failed, match=place):
+        advance(run.new(), batch)
 
 
 def test_a_nan_of_the_forward_pass_is_found_where_it_is_made():
@@ -56,11 +56,11 @@ def updates_in(profile):
 
 def three_steps_from(step, tmp_path, profile):
     """Of a step that does nothing but count."""
-    programs = SimpleNamespace(train_step=lambda state, batch: (SimpleNamespace(step=state.step + 1), None))
+    programs = SimpleNamespace(advance=lambda state, batch: (SimpleNamespace(step=state.step + 1), None))
     state = SimpleNamespace(step=step)
-    with Debugging(profile).installed(programs, 10, tmp_path):
+    with Debugging(profile).around(programs, 10, tmp_path) as advance:
         for _ in range(3):
-            state, _ = programs.train_step(state, None)
+            state, _ = advance(state, None)
 
 
 def test_a_trace_that_is_cut_short_is_whole(tmp_path):

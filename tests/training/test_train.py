@@ -29,7 +29,7 @@ from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import EXIT_UNFINISHED
 from transformer_jax.runs.export import SavedWeights, flat
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training import steps
+from transformer_jax.training import train as train_module
 from transformer_jax.training.train import Trainer
 from transformer_jax.translation.load import read_weights
 
@@ -260,7 +260,7 @@ def test_a_refused_run_is_no_run_and_the_corrected_command_trains(tmp_path):
 
 
 def test_a_model_larger_than_memory_is_refused_before_it_is_compiled(tmp_path):
-    with mock.patch.object(steps, "memory", return_value=60e3):  # the model has 5,568 parameters, three times
+    with mock.patch.object(train_module, "memory", return_value=60e3):  # the model has 5,568 parameters, three times
         (line,) = errors(train_here(tmp_path / "run", status=2))
     assert "need 66.9 kB of memory on each device, which has 60.0 kB" in line
     assert not (tmp_path / "run/config.json").exists()

@@ -11,8 +11,8 @@ from tests.support.small_models import ATTENTION, SOURCE, assert_close, built, w
 from transformer_jax.config import DecodeConfig
 from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.search.beam import beam_search, gather_beams, repeat_beams
-from transformer_jax.search.targets import SearchRules
 from transformer_jax.search.sampling import greedy_search
+from transformer_jax.search.targets import SearchRules
 from transformer_jax.translation.beam_cache import Stepper
 from transformer_jax.translation.translate import Rows, search
 

@@ -1,5 +1,6 @@
 """One update: what it counts, what it skips, and that cutting a batch up changes nothing."""
 
+import functools
 import re
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from tests.support.small_runs import (
     batch_of,
     batches,
     experiment,
+    objective_of,
     params_of,
     sentences,
     trainer,
@@ -22,15 +24,13 @@ from tests.support.small_runs import (
 from transformer_jax.data.batching import Batch
 from transformer_jax.errors import BadInput
 from transformer_jax.model.transformer import Transformer
+from transformer_jax.training.compiled import for_mesh, make_eval_step, make_train_step
 from transformer_jax.update.loss import Objective
 from transformer_jax.update.optimizer import make_schedule
 from transformer_jax.update.step import (
     TrainState,
     as_batch,
     batch_sums,
-    make_eval_step,
-    make_train_step,
-    resolve,
     train_step,
 )
 
@@ -127,7 +127,9 @@ def test_empty_rows_change_nothing():
     """Neither the sums nor the dropout masks of the others."""
     run, (batch,) = trainer(**DROPOUT_IN_PARTS), batches(1)
     filled = jax.tree.map(lambda rows: np.pad(rows, [(0, 8), (0, 0)]), batch)
-    sums = jax.jit(lambda params, batch: batch_sums(run.config, params, batch, jax.random.key(0)))
+    sums = jax.jit(
+        lambda params, batch: batch_sums(run.config, objective_of(run.config), params, batch, jax.random.key(0))
+    )
     params = run.new().params
     np.testing.assert_allclose(sums(params, filled), sums(params, batch), rtol=1e-6)
 
@@ -212,7 +214,7 @@ def test_evaluation_is_the_loss_of_training_without_dropout_and_z_loss():
     trained = run.train([batch]).sums
     np.testing.assert_allclose(evaluated.loss, trained.loss, rtol=1e-5)
     np.testing.assert_allclose(evaluated.nll, trained.nll, rtol=1e-5)
-    assert (evaluated.correct, evaluated.tokens) == (trained.right, trained.target_tokens)
+    assert (evaluated.correct, evaluated.tokens) == (trained.correct, trained.target_tokens)
 
 
 def test_steps_export_with_symbolic_batch_and_lengths():
@@ -253,7 +255,7 @@ def described_mesh(platform):
     ],
 )  # fmt: skip
 def test_the_devices_decide_what_is_recomputed_unless_the_config_does(platform, wanted, is_computed_again):
-    resolved = resolve(experiment(train__rematerialize=wanted), described_mesh(platform), is_training=True)
+    resolved = for_mesh(experiment(train__rematerialize=wanted), described_mesh(platform), is_training=True)
     assert (resolved.train.rematerialize == "activations") == is_computed_again
 
 
@@ -261,7 +263,8 @@ def test_both_gradients_of_each_product_are_computed_together_on_tpus():
     run, batch = trainer(), batch_of(sentences(8), 8)
 
     def barriers(platform):
-        update = lambda state: train_step(run.config, run.optimizer, state, batch, described_mesh(platform))  # noqa: E731
+        parts = run.config, objective_of(run.config), run.optimizer, described_mesh(platform), jax.random.key(0)
+        update = functools.partial(train_step, *parts, batch=batch)
         return str(jax.make_jaxpr(update)(run.plan)).count("optimization_barrier")
 
     kernels = [path for path in params_of(run.new()) if path.endswith("kernel")]

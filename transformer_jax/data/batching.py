@@ -7,7 +7,6 @@ settings and (seed, epoch) alone. Any process makes the batch of any step from i
 import dataclasses
 import functools
 import hashlib
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
@@ -88,12 +87,12 @@ class _Batches:
     def _cut(self, plan: Plan, number: int, shards: Sequence[int], of: int, epoch: int = 0) -> tuple[Batch, np.ndarray]:
         """The rows of these shards (ascending numbers) of a batch of the plan, and the pairs in them.
 
-        Empty rows follow the real ones until the rows divide among devices, microbatches and shards, so real rows
-        never move.
+        Empty rows follow the real ones until the rows are a multiple of `row_multiple`, which is one of `of`, so real
+        rows never move.
         """
         first, end, shape_number = plan.batches[number].tolist()
         shape = self.shapes[shape_number]
-        rows = _rounded_up(shape.rows, math.lcm(self._row_multiple, of)) // of
+        rows = _rounded_up(shape.rows, self._row_multiple) // of
         begins = [min(first + shard * rows, end) for shard in shards]
         starts = [plan.row_starts[begin : min(begin + rows, end) + 1] for begin in begins]
         members = np.concatenate([plan.members[each[0] : each[-1]] for each in starts])

@@ -77,16 +77,21 @@ class Versions(TypedDict):
 class RunFolder:
     """The folder of a run. With several processes the first writes, and the others read.
 
-    With `accept_changed_code` a run is resumed although its custom code was edited, and that is recorded.
+    With `accept_changed_code` a run is resumed although its custom code was edited, and that is recorded. A new run
+    starts with the weights of `init_from`; with `must_resume` it is an error.
     """
 
     def __init__(
-        self, path: str | Path, writes: bool = True, accept_changed_code: bool = False, labels: Labels | None = None
+        self,
+        path: str | Path,
+        writes: bool = True,
+        accept_changed_code: bool = False,
+        labels: Labels | None = None,
+        init_from: str | None = None,
+        must_resume: bool = False,
     ):
         self.path, self.writes, self._labels = Path(paths.expanded(path)), writes, labels or Labels()
-        self.accept_changed_code = accept_changed_code
-        self.init_from: str | None = None  # the run with whose weights a new one starts
-        self.must_resume = False  # whether a new run is an error
+        self.accept_changed_code, self.init_from, self.must_resume = accept_changed_code, init_from, must_resume
         self._taken_by: Callable[[], str] = str  # the other training here, if there is one
         self.lock, self.config = self.path / ".lock", self.path / "config.json"
         self.metrics = self.path / "metrics.jsonl"

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from transformer_jax.search.loop import Cache, run_stages
-from transformer_jax.search.targets import SPECIAL_TOKENS, SearchResult, SearchRules, Step, check_sizes
 from transformer_jax.search.sampling import greedy_search
+from transformer_jax.search.targets import SPECIAL_TOKENS, SearchResult, SearchRules, Step, check_sizes
 from transformer_jax.search.vocabulary import RULED_OUT, is_possible, largest_entries, log_probabilities
 
 Reorder = Callable[[Cache, Array], Cache]  # (cache, parents_BK) -> cache

@@ -1,4 +1,9 @@
-"""Launches a sweep: checks it, prepares its data, runs what is missing, and repeats nothing that is finished."""
+"""Launches a sweep: checks it, prepares its data, runs what is missing, and repeats nothing that is finished.
+
+The way of a definition: `load` (resolved.py) -> `launch`: `ready` merges it with what the folder has and checks it,
+`prepare_data` prepares its data, and sweep.json keeps it -> a worker reads sweep.json, finds its runs by their ids, and
+trains each by `train_runs_together` (experiment.py).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ import math
 import statistics
 import tempfile
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -350,15 +355,14 @@ def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun
     """The runs that each process trains: one, or those that differ only in numbers."""
     if at_most is None:
         return [[run] for run in runs]
-    from transformer_jax.training.steps import common_to_all
+    from transformer_jax.training.together import incompatible
 
     groups: list[list[SweepRun]] = []
-    open_groups: dict[Hashable, list[SweepRun]] = {}
     for run in runs:
-        key = common_to_all(run.experiment)
-        group = open_groups.get(key)
-        if group is None or key is None or len(group) == at_most:
-            open_groups[key] = group = []
-            groups.append(group)
-        group.append(run)
+        open_groups = (group for group in groups if len(group) != at_most)
+        fitting = (group for group in open_groups if not incompatible([group[0].experiment, run.experiment]))
+        if (group := next(fitting, None)) is not None:
+            group.append(run)
+        else:
+            groups.append([run])
     return groups

@@ -19,7 +19,7 @@ import numpy as np
 
 from transformer_jax import schema
 from transformer_jax.config import TASKS, ExperimentConfig
-from transformer_jax.data.batching import Batch
+from transformer_jax.data.batching import Batch, training_batches
 from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.experiment import with_vocabulary
 from transformer_jax.files.progress import counting
@@ -31,7 +31,8 @@ from transformer_jax.sweeps.local import slots
 from transformer_jax.sweeps.resolved import LENGTH, ResolvedSweep, parameters, training_flops
 from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.status import aligned, status_of
-from transformer_jax.training.steps import MAY_DIFFER, CompiledSteps, planned_steps
+from transformer_jax.training.compiled import CompiledRuns
+from transformer_jax.training.together import MAY_DIFFER
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import has_known_peak, make_schedule, peak_rate
 
@@ -180,6 +181,16 @@ def seconds_taken(run: SweepRun) -> float | None:
     return (ended - started).total_seconds() / result.get("together", 1)
 
 
+def planned_steps(config: ExperimentConfig, data: Path) -> int | None:
+    """The number of steps of a run that has not started; None if `train.epochs` needs data that is not prepared."""
+    if config.train.epochs is None:
+        return config.train.steps
+    if not (data / MANIFEST).is_file():
+        return None
+    batches = training_batches(config.data, Prepared.open(data).pairs("train"))
+    return config.train.last_step(batches.steps_per_epoch)
+
+
 def time_update(config: ExperimentConfig, data: Path) -> Timed:
     """Compiles and times an update; `data` is the folder of its prepared data, if that exists."""
     if (data / MANIFEST).is_file():
@@ -190,16 +201,16 @@ def time_update(config: ExperimentConfig, data: Path) -> Timed:
     rows = max(config.data.tokens_per_batch // length // multiple, 1)
     flops = size.training_flops(config.model, length, length).of(multiple * length, multiple * length)  # of a row each
     timed_rows = rows if jax.default_backend() != "cpu" else max(min(rows, round(MOST_FLOPS / flops)), 1)
-    steps = CompiledSteps(
+    steps = CompiledRuns(
         [config], [make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)], mesh
     )
     batch = sharding.place_batch(Batch(*[np.ones((timed_rows * multiple, length), np.int32)] * 3), mesh)
-    state = jax.block_until_ready(steps.new_state())
+    state = jax.block_until_ready(steps.new_states())
 
     times: list[float] = []
     while len(times) <= CALLS or sum(times[1:]) < SECONDS:
         begin = time.monotonic()
-        state, metrics = steps.train_step(state, batch)
+        state, metrics = steps.advance(state, batch)
         jax.block_until_ready(metrics)
         times.append(time.monotonic() - begin)
     seconds = statistics.median(times[1:])

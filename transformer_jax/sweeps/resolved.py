@@ -1,8 +1,8 @@
-"""The definition of an ablation: a base config, named variants as differences from it, and seeds.
+"""From an experiment file to the configs of all runs.
 
-An experiment file (`experiments/*.py`) has a function `get_sweep(scale) -> Sweep`. `load` reads it in three steps:
-`parse` calls that function, `validate` reports everything that is wrong with any variant before anything runs, and
-`resolve` makes the config of every variant.
+The file (`experiments/*.py`) has a function `get_sweep(scale) -> Sweep`. `load` reads it in three steps: `parse` calls
+that function, `validate` reports everything that is wrong with any variant before anything runs, and `resolve` makes
+the config of every variant. `ResolvedSweep.experiment` makes the config of one run from it; launch.py does the rest.
 """
 
 from __future__ import annotations

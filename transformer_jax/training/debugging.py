@@ -1,6 +1,6 @@
 """Debugging a run: a profiler trace of some steps (--profile), and the origin of the first NaN (--debug-nans).
 
-Both wrap the compiled step; the loop does not know of them.
+Both wrap the step that the loop calls; the loop does not know of them.
 """
 
 import contextlib
@@ -16,8 +16,9 @@ from transformer_jax.config import MeshConfig
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.progress import tell
 from transformer_jax.schema import with_values
-from transformer_jax.training.steps import CompiledSteps
+from transformer_jax.training.compiled import Advance, CompiledRuns
 from transformer_jax.update import sharding
+from transformer_jax.update.loss import Objective, load_loss
 from transformer_jax.update.step import StepOutcome, TrainState, train_step
 
 # An installed library is among the site-packages.
@@ -31,20 +32,23 @@ class Debugging(NamedTuple):
     debug_nans: bool = False
 
     @contextlib.contextmanager
-    def installed(self, compiled: CompiledSteps, last_step: int, directory: Path) -> Iterator[None]:
-        """Wraps the compiled step. A trace is written into the directory."""
+    def around(self, compiled: CompiledRuns, last_step: int, directory: Path) -> Iterator[Advance]:
+        """A step to call in place of `compiled.advance`. A trace is written into the directory."""
+        advance: Advance = compiled.advance
         if self.debug_nans:
             if jax.process_count() > 1:
                 raise BadInput("--debug-nans works with one process, and there are several: train with --processes=1")
-            halt_at_nans(compiled)
-        with traced(compiled, *self.profile, last_step, directory) if self.profile else contextlib.nullcontext():
-            yield
+            advance = halting_at_nans(compiled)
+        with contextlib.ExitStack() as stack:
+            if self.profile is not None:
+                advance = stack.enter_context(traced(advance, *self.profile, last_step, directory))
+            yield advance
 
 
 @contextlib.contextmanager
-def traced(compiled: CompiledSteps, first: int, count: int, last_step: int, directory: Path) -> Iterator[None]:
-    """Writes a trace of some steps for TensorBoard and Perfetto."""
-    last, step, number, trace = first + count - 1, compiled.train_step, 0, contextlib.ExitStack()
+def traced(advance: Advance, first: int, count: int, last_step: int, directory: Path) -> Iterator[Advance]:
+    """A step that writes a trace of some calls for TensorBoard and Perfetto."""
+    last, number, trace = first + count - 1, 0, contextlib.ExitStack()
     if last > last_step:
         raise BadInput(f"--profile: this run ends at step {last_step:,}, before step {last:,}, the last traced")
 
@@ -57,36 +61,34 @@ def traced(compiled: CompiledSteps, first: int, count: int, last_step: int, dire
             jax.block_until_ready(state)  # so that earlier work is not in the trace
             trace.enter_context(jax.profiler.trace(directory, create_perfetto_trace=True))
         with jax.profiler.StepTraceAnnotation("update", step_num=number):
-            state, metrics = step(state, batch)
+            state, outcome = advance(state, batch)
         if number == last:
             jax.block_until_ready(state)
             trace.close()
             tell(f"steps {first:,} to {last:,} are traced in {directory}")
-        return state, metrics
+        return state, outcome
 
-    compiled.train_step = traced_step
     with trace:  # ends the trace, too, of a run that is stopped half-way
-        yield
+        yield traced_step
 
 
-def halt_at_nans(compiled: CompiledSteps) -> None:
-    """Ends the run at the first non-finite gradient, and finds the operation that it came from.
+def halting_at_nans(compiled: CompiledRuns) -> Advance:
+    """A step that ends the run at the first non-finite gradient, and finds the operation that it came from.
 
     Such a step changes no parameter, so it can be repeated, one operation after another.
     """
-    step = compiled.train_step
 
     def halting_step(state: TrainState, batch: Any) -> tuple[TrainState, StepOutcome]:
-        state, metrics = step(state, batch)
-        if int(metrics.bad_in_a_row):
+        state, outcome = compiled.advance(state, batch)
+        if int(outcome.bad_in_a_row):
             before = dataclasses.replace(state, step=state.step - 1)
             raise Failed(f"step {int(state.step):,}: {_origin(compiled, before, batch)}")
-        return state, metrics
+        return state, outcome
 
-    compiled.train_step = halting_step
+    return halting_step
 
 
-def _origin(compiled: CompiledSteps, state: TrainState, batch: Any) -> str:
+def _origin(compiled: CompiledRuns, state: TrainState, batch: Any) -> str:
     """Runs a step again without jit, on one device."""
     device = jax.local_devices()[0]
     mesh = sharding.make_mesh(MeshConfig(), [device])
@@ -94,7 +96,8 @@ def _origin(compiled: CompiledSteps, state: TrainState, batch: Any) -> str:
     config = with_values(compiled.configs[0], {"model.attention_implementation": "plain"})  # a kernel is one operation
     try:
         with jax.debug_nans(True), jax.disable_jit():
-            train_step(config, compiled.optimizer, state, batch, mesh)
+            objective = Objective.of(config.train, load_loss(config.train))
+            train_step(config, objective, compiled.optimizer, mesh, jax.random.key(config.seed), state, batch)
     except FloatingPointError as error:
         return f"{error}, {_place(error)}"
     return "the gradient is not finite, but no operation produces a NaN: a number overflowed its type"

@@ -17,7 +17,7 @@ from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes import hardware
 from transformer_jax.processes.distributed import processes
 from transformer_jax.runs.metrics import counted, duration
-from transformer_jax.training.steps import CompiledSteps
+from transformer_jax.training.compiled import CompiledRuns
 
 
 class Throughput:
@@ -118,7 +118,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def header(
-    compiled: CompiledSteps,
+    compiled: CompiledRuns,
     batches: TrainingBatches,
     left_out: Sequence[str],
     last_step: int,

@@ -1,8 +1,8 @@
 """A training, from top to bottom: set up, restore, loop (step, log, save, validate), end.
 
-It is of one run, or of several as one program (steps.py). These see the same batches, each with the random numbers of
-its seed, log, save and validate at the same steps, and end together. Each keeps its folder as if it had trained
-alone.
+It is of one run, or of several as one program (together.py says which). These see the same batches, each with the
+random numbers of its seed, log, save and validate at the same steps, and end together. Each keeps its folder as if it
+had trained alone.
 """
 
 import collections
@@ -31,24 +31,25 @@ from transformer_jax.model.build import position_limit
 from transformer_jax.processes import watchdog
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.processes.distributed import processes
-from transformer_jax.processes.hardware import seconds_since_start
+from transformer_jax.processes.hardware import memory, seconds_since_start
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import (
     Criterion,
     MetricsFile,
+    count_text,
     is_validation,
     last_lines,
     validations_since_best,
 )
 from transformer_jax.schema import is_address
+from transformer_jax.training.compiled import COMPILING, Advance, CompiledRuns
 from transformer_jax.training.progress import ProgressLine, Throughput, header
-from transformer_jax.training.steps import COMPILING, CompiledSteps, last_step
 from transformer_jax.update import sharding
 from transformer_jax.update.loss import TokenSums
 from transformer_jax.update.optimizer import ends_with_the_run, make_schedule
-from transformer_jax.update.step import IntervalSums, StepOutcome
+from transformer_jax.update.step import IntervalSums, StepOutcome, TrainState
 
 if TYPE_CHECKING:
     from transformer_jax.training.debugging import Debugging
@@ -82,26 +83,43 @@ def train(
 ) -> list[Ending]:
     """Trains runs, or resumes them, until they end; returns how each ended.
 
-    One new run may start from `params`. Several runs must be compatible (steps.py).
+    One new run may start from `params`. Several runs must be compatible (together.py).
     """
     setup = RunSetup(configs, prepared, is_evaluated=evaluator is not None)
-    compiled = CompiledSteps(configs, setup.schedules, setup.mesh, params)
-    compiled.refuse_too_large()
-    runs = [
-        Recorder(config, schedule, folder, setup, label=f"{folder.path}: " if folders[1:] else "")
-        for config, schedule, folder in zip(configs, setup.schedules, folders, strict=True)
-    ]
+    compiled = CompiledRuns(configs, setup.schedules, setup.mesh, params)
+    refuse_too_large(compiled.abstract_states)
+    devices, peak_flops = setup.mesh.devices.size, configs[0].train.peak_flops
+    speed = Throughput(configs[0].model, setup.batches.statistics(), devices, peak_flops, compiled.clock)
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(StopSignals())
+        advance: Advance = compiled.advance
         if debugging is not None:
-            stack.enter_context(debugging.installed(compiled, setup.last_step, folders[0].profile))
-        for run in runs:
-            stack.enter_context(run.opened())
+            advance = stack.enter_context(debugging.around(compiled, setup.last_step, folders[0].profile))
+        runs = [
+            stack.enter_context(
+                Recorder.opened(config, schedule, folder, setup, label=f"{folder.path}: " if folders[1:] else "")
+            )
+            for config, schedule, folder in zip(configs, setup.schedules, folders, strict=True)
+        ]
         pool = ThreadPoolExecutor(COMPILING)
         stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-        trainer = Trainer(setup, compiled, runs, evaluator, signals)
-        trainer.restore(pool)
-        return trainer.train()
+        saved_step, restored = restore(runs, compiled.abstract_state)
+        compiling = compile_ahead(setup, compiled, pool, speed, saved_step or 0)
+        # The checkpoint of a run that was stopped at step 0 has the parameters that it was to start from.
+        states = compiled.new_states() if saved_step is None else compiled.join(restored)
+        return Trainer(setup, compiled, advance, runs, evaluator, signals, speed, states, saved_step, compiling).train()
+
+
+def refuse_too_large(states: TrainState) -> None:
+    """Raises BadInput if the states alone are larger than a device's memory: compiling them may never end."""
+    leaves = jax.tree.leaves(states)
+    needed = sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
+    available = memory()
+    if available is not None and needed > available:
+        raise BadInput(
+            f"parameters and optimizer need {count_text(needed)}B of memory on each device, which has "
+            f"{count_text(available)}B: choose a smaller model (model.d_model, model.num_encoder_layers ...)"
+        )
 
 
 class RunSetup:
@@ -151,7 +169,7 @@ class RunSetup:
 
     def last_step_of(self, train: TrainConfig) -> int:
         """The last step of a run on this data with these options."""
-        return last_step(train, self.batches.steps_per_epoch)
+        return train.last_step(self.batches.steps_per_epoch)
 
     def placed_batch(self, step: int) -> Any:
         """The batch of a step, on the devices. The prefetching thread calls this."""
@@ -177,93 +195,96 @@ class RunSetup:
         return TokenSums(*totals)
 
 
+# Restore.
+
+
+def restore(runs: Sequence["Recorder"], abstract_state: TrainState) -> tuple[int | None, Sequence[TrainState]]:
+    """The newest step of which all runs have an undamaged checkpoint, and their states there; or None: from step 0.
+
+    With several processes the first chooses the step, and all must be able to read it before anything is moved.
+    """
+    damaged: dict[int, Sequence[str]] = {}
+    restored: Sequence[Any] = [(None, {})] * len(runs)
+    saved_step = None
+    common = set.intersection(*(set(run.checkpoints.steps) for run in runs))
+    for step in processes().broadcast(sorted(common, reverse=True)):
+        restored, problems = zip(*[_read(run, step, abstract_state) for run in runs], strict=True)
+        if not any(problems):
+            saved_step = step
+            break
+        damaged[step] = problems
+    if damaged and saved_step is None:
+        reasons = "; ".join(f"step {step}: {', '.join(filter(None, each))}" for step, each in damaged.items())
+        raise BadInput(f"{runs[0].folder.checkpoints}: every checkpoint is damaged ({reasons})")
+    for step, problems in damaged.items():
+        for run, problem in zip(runs, problems, strict=True):
+            if problem:
+                aside = run.checkpoints.set_aside(step)
+                run.tell(f"the checkpoint of step {step} is damaged ({problem}); moved to {aside}", "warning: ")
+    step = saved_step or 0
+    processes().compare({"the restored step": step})
+    for run, (_, notes) in zip(runs, restored, strict=True):
+        run.resume(step, notes)
+        if len(runs) > 1:
+            run.checkpoints.drop_after(step)
+    return saved_step, [state for state, _ in restored]
+
+
+def _read(run: "Recorder", step: int, abstract_state: TrainState) -> tuple[tuple[Any, dict[str, Any]], str]:
+    """The state and notes of a run's checkpoint, and what is wrong with it, which is the same in every process."""
+    try:
+        return run.checkpoints.restore(step, abstract_state), ""
+    except DamagedCheckpoint as damage:
+        return (None, {}), str(damage)
+
+
+def compile_ahead(
+    setup: RunSetup, compiled: CompiledRuns, pool: Executor, speed: Throughput, step: int
+) -> Sequence[Future[Any]]:
+    """Starts to compile the programs that are needed after a step, and prints what a log should begin with."""
+    steps = setup.batches.first_of_each_shape(step, setup.last_step)
+    of_validation = setup.validation.first_of_each_shape() if setup.validation else []
+    batches = map(setup.placed_batch, steps), map(setup.placed_validation_batch, of_validation)
+    compiling = compiled.compile_ahead(pool, *batches)
+    if processes().is_first:
+        if len(setup.configs) > 1:
+            tell(f"{'together':>11}: {len(setup.configs)} runs")
+        tell(header(compiled, setup.batches, setup.left_out, setup.last_step, speed, len(compiling)))
+        if setup.validation is None:
+            tell("warning: there is no validation data: the loss on unseen sentences will not be known")
+        if step:
+            tell(f"resuming from the checkpoint of step {step:,}")
+    return compiling
+
+
+@dataclasses.dataclass(eq=False)
 class Trainer:
     """The runs after `step` steps: their states on the devices, and a recorder for each."""
 
-    def __init__(
-        self,
-        setup: RunSetup,
-        compiled: CompiledSteps,
-        runs: Sequence["Recorder"],
-        evaluator: Evaluator | None,
-        signals: StopSignals,
-    ):
-        self.setup, self.compiled, self.runs, self.evaluator, self.signals = setup, compiled, runs, evaluator, signals
-        self.train_config, self.step = setup.configs[0].train, 0
-        self.saved_step: int | None = None  # of the last checkpoint
-        devices, peak_flops = setup.mesh.devices.size, self.train_config.peak_flops
-        statistics, clock = setup.batches.statistics(), compiled.clock
-        self.speed = Throughput(setup.configs[0].model, statistics, devices, peak_flops, clock)
+    setup: RunSetup
+    compiled: CompiledRuns
+    advance: Advance
+    runs: Sequence["Recorder"]
+    evaluator: Evaluator | None
+    signals: StopSignals
+    speed: Throughput
+    states: TrainState
+    saved_step: int | None = None  # of the last checkpoint
+    compiling: Sequence[Future[Any]] = ()  # the programs that threads compile, until all are ready
+
+    def __post_init__(self) -> None:
+        self.train_config, self.step = self.setup.configs[0].train, self.saved_step or 0
+        self.progress = ProgressLine(self.step, self.setup.last_step, self.compiled.clock)
         self._outcomes: collections.deque[StepOutcome] = collections.deque()  # of the last steps
-        self._compiling: Sequence[Future[Any]] = ()  # the programs that threads compile, until all are ready
+        self._saved_at = time.monotonic()
         self.tokens, self._count_at = 0, 0  # target tokens at the last count, and the step of the next one
-
-    # Restore.
-
-    def restore(self, pool: Executor) -> None:
-        """Continues from the newest step of which all runs have an undamaged checkpoint; or starts at step 0.
-
-        With several processes the first chooses the step, and all must be able to read it before anything is moved.
-        """
-        damaged: dict[int, Sequence[str]] = {}
-        restored: Sequence[Any] = [(None, {})] * len(self.runs)
-        common = set.intersection(*(set(run.checkpoints.steps) for run in self.runs))
-        for step in processes().broadcast(sorted(common, reverse=True)):
-            restored, problems = zip(*[self._read(run, step) for run in self.runs], strict=True)
-            if not any(problems):
-                self.step = self.saved_step = step
-                break
-            damaged[step] = problems
-        if damaged and self.saved_step is None:
-            reasons = "; ".join(f"step {step}: {', '.join(filter(None, each))}" for step, each in damaged.items())
-            raise BadInput(f"{self.runs[0].folder.checkpoints}: every checkpoint is damaged ({reasons})")
-        for step, problems in damaged.items():
-            for run, problem in zip(self.runs, problems, strict=True):
-                if problem:
-                    aside = run.checkpoints.set_aside(step)
-                    run.tell(f"the checkpoint of step {step} is damaged ({problem}); moved to {aside}", "warning: ")
-        processes().compare({"the restored step": self.step})
-        for run, (_, notes) in zip(self.runs, restored, strict=True):
-            run.resume(self.step, notes)
-            if len(self.runs) > 1:
-                run.checkpoints.drop_after(self.step)
-        self.compile_ahead(pool)
-        # The checkpoint of a run that was stopped at step 0 has the parameters that it was to start from.
-        is_restored = self.saved_step is not None
-        self.states = self.compiled.join([state for state, _ in restored]) if is_restored else self.compiled.new_state()
-
-    def _read(self, run: "Recorder", step: int) -> tuple[tuple[Any, dict[str, Any]], str]:
-        """The state and notes of a run's checkpoint, and what is wrong with it, which is the same in every process."""
-        try:
-            return run.checkpoints.restore(step, self.compiled.abstract_state), ""
-        except DamagedCheckpoint as damage:
-            return (None, {}), str(damage)
-
-    def compile_ahead(self, pool: Executor) -> None:
-        """Starts to compile the programs that are needed from here on, and prints what a log should begin with."""
-        setup = self.setup
-        steps = setup.batches.first_of_each_shape(self.step, setup.last_step)
-        of_validation = setup.validation.first_of_each_shape() if setup.validation else []
-        batches = map(setup.placed_batch, steps), map(setup.placed_validation_batch, of_validation)
-        self._compiling = self.compiled.compile_ahead(pool, *batches)
-        if not processes().is_first:
-            return
-        if len(self.runs) > 1:
-            tell(f"{'together':>11}: {len(self.runs)} runs")
-        tell(header(self.compiled, setup.batches, setup.left_out, setup.last_step, self.speed, len(self._compiling)))
-        if setup.validation is None:
-            tell("warning: there is no validation data: the loss on unseen sentences will not be known")
-        if self.step:
-            tell(f"resuming from the checkpoint of step {self.step:,}")
 
     # The loop.
 
     def train(self) -> list[Ending]:
         """Trains until the end."""
-        train, first, last = self.train_config, self.step, self.setup.last_step
-        self.progress = ProgressLine(first, last, self.compiled.clock)
-        self._saved_at = time.monotonic()
-        with contextlib.closing(self.progress.bar), Prefetcher(self.setup.placed_batch, first) as batches:
+        train, last = self.train_config, self.setup.last_step
+        with contextlib.closing(self.progress.bar), Prefetcher(self.setup.placed_batch, self.step) as batches:
             if self.step and self.step % train.eval_every == 0:
                 self.validate()  # if a kill came between the checkpoint and its validation
             self.speed.start(batches, self.step)
@@ -284,7 +305,7 @@ class Trainer:
         for run in self.runs:
             run.checkpoints.check()  # of those that are written meanwhile
         waited = self.compiled.waited
-        self.states, outcome = self.compiled.train_step(self.states, batch)
+        self.states, outcome = self.advance(self.states, batch)
         if self.compiled.waited > waited:
             self.progress.bar.unpause()
         self.step += 1
@@ -338,10 +359,10 @@ class Trainer:
             for run, (sums, updates) in zip(self.runs, fetched, strict=True)
         ]
         self.progress.report(self.step, lines)
-        if self._compiling and all(program.done() for program in self._compiling):
-            programs = f"all {len(self._compiling)} programs are compiled"
+        if self.compiling and all(program.done() for program in self.compiling):
+            programs = f"all {len(self.compiling)} programs are compiled"
             self.runs[0].tell(f"step {self.step:>7,}  {programs}; {self.setup.compilations}")
-            self._compiling = []
+            self.compiling = []
 
     def save(self) -> None:
         """Starts to write a checkpoint of each run, once the last ones of all are complete: all have a common step."""
@@ -415,45 +436,47 @@ class Trainer:
         return endings
 
 
+@dataclasses.dataclass(eq=False)
 class Recorder:
     """The counts, scores and files of one run. `label` names it in messages where several train together."""
 
-    def __init__(
-        self, config: ExperimentConfig, schedule: optax.Schedule, folder: RunFolder, setup: RunSetup, label: str = ""
-    ):
-        self.config, self.schedule, self.folder, self.setup, self.label = config, schedule, folder, setup, label
+    config: ExperimentConfig
+    schedule: optax.Schedule
+    folder: RunFolder
+    setup: RunSetup
+    checkpoints: Checkpoints
+    metrics_file: MetricsFile
+    is_new: bool
+    label: str = ""
+
+    def __post_init__(self) -> None:
         self.logged_tokens = 0  # target tokens up to the last line of metrics
         self.perplexity = 0.0  # of the last line of metrics; 0 = not known
-        self.criterion = Criterion.of(config.train, config.decode, setup.references)
+        self.criterion = Criterion.of(self.config.train, self.config.decode, self.setup.references)
         self.validations: list[dict[str, Any]] = []  # of each the step, the loss and the criterion's metric
         self.logged_step = 0  # of the last line of metrics
         self.divergence = ""  # why the run has failed
 
+    @classmethod
     @contextlib.contextmanager
-    def opened(self) -> Iterator[None]:
-        """Opens the folder's checkpoints and metrics. Raises an error if it holds another run."""
-        train, folder = self.config.train, self.folder
-        schedule_end = self.setup.last_step_of if ends_with_the_run(self.config.optimizer) else None
-        self.is_new = processes().broadcast(not folder.compare_run(self.config, schedule_end))
-        if self.is_new:
-            self.record_config()
+    def opened(
+        cls, config: ExperimentConfig, schedule: optax.Schedule, folder: RunFolder, setup: RunSetup, label: str
+    ) -> Iterator["Recorder"]:
+        """The recorder of a folder, whose checkpoints and metrics are open. Raises BadInput if it holds another run."""
+        train, schedule_end = config.train, setup.last_step_of if ends_with_the_run(config.optimizer) else None
+        is_new = processes().broadcast(not folder.compare_run(config, schedule_end))
+        if is_new:
+            record_config(folder, config, setup)
         kept = (train.keep_latest, train.keep_best, train.checkpoint_every)
         try:
             with (
-                Checkpoints(folder.checkpoints, *kept) as self.checkpoints,
-                MetricsFile(
-                    folder.metrics, train.tensorboard, folder.writes, folder.tracking(self.config)
-                ) as self.metrics_file,
+                Checkpoints(folder.checkpoints, *kept) as checkpoints,
+                MetricsFile(folder.metrics, train.tensorboard, folder.writes, folder.tracking(config)) as metrics_file,
             ):
-                yield
+                yield cls(config, schedule, folder, setup, checkpoints, metrics_file, is_new, label)
         except Exception as error:
             folder.refuse_removed(error)
             raise
-
-    def record_config(self) -> None:
-        """Writes config.json and versions.json. With several processes the first writes and the others compare."""
-        record = functools.partial(self.folder.record, self.config, self.setup.last_step)
-        processes().on_first_then_on_others(record, seen_by_all=self.folder.config)
 
     def resume(self, step: int, notes: Mapping[str, Any]) -> None:
         """Continues after a step, from the notes of its checkpoint; 0 is a new run. Drops later metrics.
@@ -464,7 +487,9 @@ class Recorder:
             self._resume_counts(step, notes)
         self.metrics_file.begin(step)
         if not self.is_new:
-            self.record_config()  # not earlier: a run that cannot be resumed is not changed
+            record_config(
+                self.folder, self.config, self.setup
+            )  # not earlier: a run that cannot be resumed is not changed
 
     def _resume_counts(self, step: int, notes: Mapping[str, Any]) -> None:
         if notes["data"] != self.setup.data or notes["batches"] != self.setup.batches.digest:
@@ -617,6 +642,12 @@ class Recorder:
         """Prints a line, once where several processes make one run."""
         if self.folder.writes:
             tell(f"{kind}{self.label}{line}")
+
+
+def record_config(folder: RunFolder, config: ExperimentConfig, setup: RunSetup) -> None:
+    """Writes config.json and versions.json. With several processes the first writes and the others compare."""
+    record = functools.partial(folder.record, config, setup.last_step)
+    processes().on_first_then_on_others(record, seen_by_all=folder.config)
 
 
 def improvement_at_the_end(losses: Mapping[int, float | None], warmup_steps: int) -> float | None:

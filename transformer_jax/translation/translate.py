@@ -22,8 +22,8 @@ from transformer_jax.processes.compilation import unfused_if_custom
 from transformer_jax.schema import with_values
 from transformer_jax.search.beam import beam_search
 from transformer_jax.search.loop import Stage
-from transformer_jax.search.targets import SearchResult, SearchRules, Step
 from transformer_jax.search.sampling import sample_search
+from transformer_jax.search.targets import SearchResult, SearchRules, Step
 from transformer_jax.translation.beam_cache import Stepper
 
 # Replaces characters that a line of a file cannot contain by a space.

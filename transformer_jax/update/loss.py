@@ -82,6 +82,11 @@ class Objective(NamedTuple):
     z_loss: Number = 0.0
     function: CustomFunction | None = None
 
+    @classmethod
+    def of(cls, train: TrainConfig, function: CustomFunction | None, is_training: bool = True) -> "Objective":
+        """The loss of training; for validation without the terms that only regularize, such as the z-loss."""
+        return cls(train.label_smoothing, train.smoothing_over, train.z_loss if is_training else 0.0, function)
+
     def terms(self, classes: int) -> Terms:
         uniform = self.epsilon / (classes if self.spread == "all" else classes - 1)
         has_z = isinstance(self.z_loss, jax.Array) or self.z_loss > 0
@@ -97,17 +102,15 @@ class Objective(NamedTuple):
         return Objective(0.0).of_logits(logits, targets, weights)._replace(loss=loss, weight=weight)
 
 
-def load_loss(train: TrainConfig, is_training: bool = True) -> Objective:
-    """The loss of training; for validation without the terms that only regularize, such as the z-loss."""
-    function: Any = train.loss  # an address, or what `step.resolve` loaded
-    if isinstance(function, str):
-        function = load_function("train.loss", function, ("logits", "targets", "weights"), ("epsilon", "spread"))
-    return Objective(train.label_smoothing, train.smoothing_over, train.z_loss if is_training else 0.0, function)
+def load_loss(train: TrainConfig) -> CustomFunction | None:
+    """The custom function that train.loss names, if it does."""
+    arguments = ("logits", "targets", "weights"), ("epsilon", "spread")
+    return None if train.loss is None else load_function("train.loss", train.loss, *arguments)
 
 
 def check_loss(train: TrainConfig) -> None:
     """Raises BadInput if a custom loss, tried on two rows, is no pair of sums over the tokens."""
-    objective = load_loss(train)
+    objective = Objective.of(train, load_loss(train))
     if objective.function is None:
         return
     loss = functools.partial(objective.function, epsilon=objective.epsilon, spread=objective.spread)

@@ -1,9 +1,23 @@
-"""One update of the parameters: the state, the training step, and the evaluation step.
+"""One update of the parameters, as pure functions of arrays. training/compiled.py jits them, for one run or several.
+
+The path of a batch: `train_step` passes it to `batch_gradient`, which gives every device its rows. `rows_gradient` cuts
+them into microbatches, and `batch_sums` runs the model and the loss on each. The gradients of all rows are summed,
+divided by the weight of all tokens, and go to the optimizer.
+
+Sums over devices. Each device differentiates the loss of its own rows. A parameter that it holds whole needs one `psum`
+over `data` and `fsdp`, after the last microbatch. A parameter that is divided over `fsdp` is gathered inside what is
+differentiated, and the derivative of gathering sums over `fsdp` and scatters: in every microbatch, because a device has
+no room for the whole gradient. Then only `data` is left for `psum`.
+
+Dropout depends neither on the devices nor on where a run was interrupted. Its mask follows from the seed and the step
+(the key), the number of the microbatch, the module's path and its number of calls (flax), the element's row in the
+microbatch and place in the row, and the row's length (model/layers.py). With A microbatches, row g of a batch is row
+g // A of microbatch g % A: each device has a multiple of A rows, takes every A-th of them, and counts on from the
+devices before it. Empty rows, which fill up a batch, come last.
 
 A *step* takes one batch. An *update* is a step whose gradient was finite, so that it changed the parameters.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -13,20 +27,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import Batch
 from transformer_jax.errors import BadInput
-from transformer_jax.model import build, fused
 from transformer_jax.model.layers import RESIDUAL, rows_divided_over
 from transformer_jax.model.products import WEIGHTS
 from transformer_jax.model.tpu import products_for_tpus
-from transformer_jax.model.transformer import AttentionInputs, Transformer, matmul_precision
-from transformer_jax.processes.compilation import unfused_if_custom
-from transformer_jax.schema import with_values
+from transformer_jax.model.transformer import AttentionInputs, Transformer, abstract_params, matmul_precision
+from transformer_jax.model_config import ModelConfig
 from transformer_jax.update import sharding
-from transformer_jax.update.loss import LIMITS, LogitLimits, TokenSums, load_loss, sliced_loss, zero_sums
+from transformer_jax.update.loss import LIMITS, LogitLimits, Objective, TokenSums, sliced_loss, zero_sums
 from transformer_jax.update.optimizer import check_experiment, make_optimizer
 from transformer_jax.update.sharding import path_name
 
@@ -83,7 +95,8 @@ class TrainState:
             check_params(params, abstract.params)
 
         def new(seed: jax.Array, params: Any) -> TrainState:
-            return new_state(with_values(config, {"seed": seed}), optimizer, params)
+            params = initial_params(config.model, jax.random.key(seed)) if params is None else params
+            return new_state(optimizer, params)
 
         shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
         return jax.jit(new, out_shardings=shardings)(np.uint32(config.seed), params)
@@ -96,7 +109,7 @@ class TrainState:
         optimizer = optimizer or make_optimizer(config)
         check_experiment(config)
         mesh = mesh or sharding.make_mesh(config.mesh)
-        shapes = jax.eval_shape(lambda: new_state(config, optimizer))
+        shapes = jax.eval_shape(functools.partial(new_state, optimizer), abstract_params(config.model))
         shardings = sharding.state_shardings(shapes, mesh, config.model, config.mesh.replicate)
         return jax.tree.map(
             lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), shapes, shardings
@@ -111,11 +124,15 @@ class StepOutcome(NamedTuple):
     bad_in_a_row: jax.Array
 
 
-def new_state(config: ExperimentConfig, optimizer: Optimizer, params: Any = None) -> TrainState:
-    if params is None:
-        tokens_BT = jnp.ones((1, 2), jnp.int32)
-        with matmul_precision(config.model):
-            params = Transformer(config.model).init(jax.random.key(config.seed), tokens_BT, tokens_BT)["params"]
+def initial_params(model: ModelConfig, key: jax.Array) -> Any:
+    """Random parameters."""
+    tokens_BT = jnp.ones((1, 2), jnp.int32)
+    with matmul_precision(model):
+        return Transformer(model).init(key, tokens_BT, tokens_BT)["params"]
+
+
+def new_state(optimizer: Optimizer, params: Any) -> TrainState:
+    """The state at step 0."""
     none = jnp.zeros((), jnp.int32)
     return TrainState(none, none, none, params, optimizer.init(params), IntervalSums.zero())
 
@@ -133,79 +150,6 @@ def check_params(params: Any, expected: Any) -> None:
         raise BadInput(f"params: {name} is {found}: must be {wanted}{more}")
 
 
-def make_train_step(
-    config: ExperimentConfig,
-    optimizer: Optimizer | None = None,
-    mesh: Mesh | None = None,
-    abstract: TrainState | None = None,
-) -> Callable[[Any, TrainState, Any], tuple[TrainState, StepOutcome]]:
-    """The jitted step (seed, state, batch) -> (state, metrics). It donates the old state, whose memory is reused.
-
-    - `optimizer`: by default `make_optimizer(config)`, with muP's learning rates and optimizer.clip_norm. Another
-      optimizer replaces all of these.
-    - `mesh`: by default it is made from `config.mesh`.
-    - `abstract`: by default `TrainState.abstract(config, optimizer, mesh)`.
-
-    The batch is a `transformer_jax.data.batching.Batch`, or a dict with its fields. `config.seed` is not used, so runs
-    that differ only in their seeds share the compiled program.
-    """
-    check_experiment(config)
-    mesh = mesh or sharding.make_mesh(config.mesh)
-    jitted = jitted_step(config, optimizer or make_optimizer(config), mesh, abstract)
-    shards, parts = sharding.batch_shards(mesh), config.train.accumulate
-
-    def step(seed: Any, state: TrainState, batch: Any) -> tuple[TrainState, StepOutcome]:
-        rows = len(as_batch(batch).source)
-        if rows % (shards * parts):
-            raise BadInput(
-                f"batch has {rows} rows: must be a multiple of {shards * parts}, for {shards} parts of the mesh and "
-                f"train.accumulate = {parts}"
-            )
-        result: tuple[TrainState, StepOutcome] = jitted(as_seed(seed), state, batch)
-        return result
-
-    for name in ("lower", "trace", "eval_shape", "clear_cache"):  # what else a jitted function has
-        setattr(step, name, getattr(jitted, name))
-    return step
-
-
-def as_seed(seed: Any) -> Any:
-    """A seed of Python as uint32: jax.jit would take it for an int32."""
-    return seed if isinstance(seed, jax.Array) else np.uint32(seed)
-
-
-def jitted_step(config: ExperimentConfig, optimizer: Optimizer, mesh: Mesh, abstract: TrainState | None = None) -> Any:
-    """The step of `make_train_step`, for batches that the mesh divides evenly."""
-    abstract = abstract or TrainState.abstract(config, optimizer, mesh)
-    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
-    everywhere = NamedSharding(mesh, PartitionSpec())
-    resolved = resolve(config, mesh, is_training=True)
-
-    def update(seed: jax.Array, state: TrainState, batch: Any) -> tuple[TrainState, StepOutcome]:
-        return train_step(with_values(resolved, {"seed": seed}), optimizer, state, as_batch(batch), mesh)
-
-    return jax.jit(
-        update,
-        in_shardings=(everywhere, shardings, sharding.batch_sharding(mesh)),
-        out_shardings=(shardings, everywhere),
-        donate_argnums=1,
-        compiler_options=unfused_if_custom(mesh, config.model, config.optimizer, config.train),
-    )
-
-
-def resolve(config: ExperimentConfig, mesh: Mesh, is_training: bool) -> ExperimentConfig:
-    """The config of a program for this mesh: `auto` is decided, and addresses of custom code are what they name."""
-    device, train = mesh.devices.flat[0], config.train
-    # XLA cannot partition fused kernels: in the `shard_map` of training a device has whole heads of its rows.
-    has_whole_heads = config.model.key_value_heads % mesh.shape["tensor"] == 0
-    is_local = mesh.size == 1 or (is_training and has_whole_heads and sharding.batch_shards(mesh) > 1)
-    model = fused.resolved(build.with_loaded_modules(config.model), device, is_local)
-    recomputes = train.rematerialize == "activations" or (train.rematerialize == "auto" and device.platform == "tpu")
-    recomputed = "activations" if recomputes else "nothing"
-    values = {"train.rematerialize": recomputed, "train.loss": load_loss(train).function}
-    return with_values(dataclasses.replace(config, model=model), values)
-
-
 def as_batch(batch: Any) -> Batch:
     if isinstance(batch, Mapping) and batch.keys() <= set(Batch._fields):
         batch = Batch(**batch)
@@ -221,16 +165,22 @@ def as_batch(batch: Any) -> Batch:
 
 
 def train_step(
-    config: ExperimentConfig, optimizer: Optimizer, state: TrainState, batch: Batch, mesh: Mesh
+    config: ExperimentConfig,
+    objective: Objective,
+    optimizer: Optimizer,
+    mesh: Mesh,
+    key: jax.Array,
+    state: TrainState,
+    batch: Batch,
 ) -> tuple[TrainState, StepOutcome]:
-    """One step with the gradient of the mean loss over all tokens: an update, unless the gradient is not finite."""
-    # A dropout mask is a function of the seed and the step (this key), the number of the microbatch (folded in below),
-    # the module's path and its number of calls (flax), the element's row and place in the microbatch, and the row's
-    # length (model/layers.py). It depends neither on the number of devices, nor on where a run was interrupted.
-    key = jax.random.fold_in(jax.random.key(config.seed), state.step)
+    """One step with the gradient of the mean loss over all tokens: an update, unless the gradient is not finite.
+
+    `key` is the run's, the same for all steps.
+    """
+    key = jax.random.fold_in(key, state.step)
     # On TPUs XLA otherwise moves activations to memory and back.
     with matmul_precision(config.model), products_for_tpus(mesh.devices.flat[0].platform == "tpu"):
-        gradients, (sums, source_tokens) = batch_gradient(config, mesh, state.params, batch, key)
+        gradients, (sums, source_tokens) = batch_gradient(config, objective, mesh, state.params, batch, key)
     # All are sums over the tokens of all microbatches and devices. Here the gradients become means.
     weight = jnp.where(sums.weight > 0, sums.weight, 1.0)
     gradients = jax.tree.map(lambda g: g / weight, gradients)
@@ -249,7 +199,7 @@ def train_step(
 
     summands = IntervalSums(
         # Divided by tokens later, while a custom loss has its own weight.
-        loss=sums.loss if config.train.loss is None else sums.loss / weight * sums.tokens,
+        loss=sums.loss if objective.function is None else sums.loss / weight * sums.tokens,
         nll=sums.nll,
         correct=sums.correct,
         target_tokens=sums.tokens,
@@ -269,17 +219,15 @@ def train_step(
 
 
 def batch_gradient(
-    config: ExperimentConfig, mesh: Mesh, params: Any, batch: Batch, key: jax.Array
+    config: ExperimentConfig, objective: Objective, mesh: Mesh, params: Any, batch: Batch, key: jax.Array
 ) -> tuple[Any, tuple[TokenSums, jax.Array]]:
     """The gradient of the loss summed over a batch, with the sums and the source tokens of the batch.
 
-    Each device computes the gradient of its rows, in a `shard_map`, and they are summed once, after the last
-    microbatch. XLA alone would sum each use of a parameter (the tied embedding has three) in every microbatch. With
-    `fsdp` a device holds shards of the matrices and gathers them for each microbatch; the derivative of gathering sums
-    the gradients and scatters them. Over `tensor` XLA partitions the matrix products.
+    The sums over devices are in a `shard_map`: XLA alone would sum each use of a parameter (the tied embedding has
+    three) in every microbatch. Over `tensor` XLA partitions the matrix products.
     """
     if sharding.batch_shards(mesh) == 1:
-        return rows_gradient(config, mesh, params, batch, key)
+        return rows_gradient(config, objective, mesh, params, batch, key)
     shardings = sharding.state_shardings({"params": params}, mesh, config.model, config.mesh.replicate)["params"]
     shards = sharding.specs_over("fsdp", shardings)
 
@@ -289,7 +237,7 @@ def batch_gradient(
     def on_each_device(params: Any, rows: Batch, key: jax.Array) -> Any:
         with rows_divided_over(sharding.BATCH_AXES):
             gather = functools.partial(sharding.gathered, shardings=shardings)
-            gradient, sums = rows_gradient(config, mesh, params, rows, key, gather)
+            gradient, sums = rows_gradient(config, objective, mesh, params, rows, key, gather)
         return jax.tree.map(summed, gradient, shards), jax.lax.psum(sums, sharding.BATCH_AXES)
 
     everywhere, rows = PartitionSpec(), PartitionSpec(sharding.BATCH_AXES)
@@ -307,6 +255,7 @@ def batch_gradient(
 
 def rows_gradient(
     config: ExperimentConfig,
+    objective: Objective,
     mesh: Mesh,
     params: Any,
     batch: Batch,
@@ -316,7 +265,7 @@ def rows_gradient(
     """The gradient of a device's rows, in `train.accumulate` microbatches, with their sums and source tokens."""
 
     def loss(params: Any, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[TokenSums, jax.Array]]:
-        sums = batch_sums(config, params, batch, key, LogitLimits.on(mesh), gather)
+        sums = batch_sums(config, objective, params, batch, key, LogitLimits.on(mesh), gather)
         return sums.loss, (sums, jnp.sum(batch.source != config.model.pad_id, dtype=jnp.float32))
 
     gradient, count = jax.grad(loss, has_aux=True), config.train.accumulate
@@ -336,17 +285,17 @@ def rows_gradient(
 
 def batch_sums(
     config: ExperimentConfig,
+    objective: Objective,
     params: Any,
     batch: Any,
     key: jax.Array | None = None,
     limits: LogitLimits = LIMITS,
     gather: Callable[[Any], Any] = lambda params: params,
 ) -> TokenSums:
-    """The sums of one batch. With a key they are for training: the loss is another, and dropout has this key.
+    """The sums of one batch. With a key, which is dropout's, they are for training.
 
     `gather` is applied to the parameters before they are used, again in a backward pass that recomputes activations.
     """
-    loss = load_loss(config.train, is_training=key is not None)
 
     def features(params: Any) -> Any:
         inputs = AttentionInputs(**{name: getattr(batch, name) for name in PACKING})
@@ -359,10 +308,10 @@ def batch_sums(
     with matmul_precision(config.model):
         decoded_BTD, table_ND, bias_N = features(params)
         targets_BT, weights_BT = batch.target_output, batch.target_output != config.model.pad_id
-        if loss.function is None and table_ND is not None:
-            return sliced_loss(decoded_BTD, table_ND, bias_N, targets_BT, weights_BT, loss, limits)
+        if objective.function is None and table_ND is not None:
+            return sliced_loss(decoded_BTD, table_ND, bias_N, targets_BT, weights_BT, objective, limits)
         logits_BTN: Any = Transformer(config.model).apply({"params": gather(params)}, decoded_BTD, method="logits")
-        return loss.of_logits(logits_BTN, targets_BT, weights_BT)
+        return objective.of_logits(logits_BTN, targets_BT, weights_BT)
 
 
 def _is_kept(primitive: Any, *inputs: Any, **_: Any) -> bool:
@@ -376,13 +325,3 @@ def _is_kept(primitive: Any, *inputs: Any, **_: Any) -> bool:
 KEPT = jax.checkpoint_policies.save_from_both_policies(
     _is_kept, jax.checkpoint_policies.save_only_these_names(WEIGHTS, RESIDUAL)
 )
-
-
-def make_eval_step(config: ExperimentConfig, mesh: Mesh) -> Callable[[Any, Any], TokenSums]:
-    """The jitted evaluation (params, batch) -> sums, without dropout and z-loss."""
-    resolved = resolve(config, mesh, is_training=False)
-    return jax.jit(
-        lambda params, batch: batch_sums(resolved, params, as_batch(batch)),
-        out_shardings=NamedSharding(mesh, PartitionSpec()),
-        compiler_options=unfused_if_custom(mesh, config.model, config.train),
-    )

@@ -30,8 +30,8 @@ from tests.support.searches import (
     targets_of,
 )
 from transformer_jax.search.beam import beam_search, gather_beams
-from transformer_jax.search.targets import SearchRules
 from transformer_jax.search.sampling import greedy_search, sample_search
+from transformer_jax.search.targets import SearchRules
 
 
 def test_each_sentence_has_its_own_shortest_and_longest_length():

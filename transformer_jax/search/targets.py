@@ -1,4 +1,4 @@
-"""The rules of all three searches: which targets are allowed, and what is returned.
+"""Which targets the three searches may return, how targets are scored, and what a search is given and returns.
 
 A search knows no model, only a `Step`. Everything is pure and of static shape, for the caller to `jax.jit`.
 docs/search.md states the guarantees.
