@@ -3,8 +3,8 @@
 A name is the path of a module and an ending, from `_RESULTS` or `_OF_SUBMODULES`; docs/activations.md lists them. Both
 work by `nn.intercept_methods`: the modules know nothing of it.
 
-XLA rounds differently where it fuses other operations. So that activations of one program can be put into another
-without changing a bit, both visit all activations, behind barriers for the compiler, whichever are wanted.
+XLA rounds differently where it fuses other operations, so two programs may differ in the last digits. To be alike,
+both visit all activations, whichever are wanted, behind barriers; XLA for CPUs removes these before it fuses.
 """
 
 import functools
