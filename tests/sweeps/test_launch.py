@@ -22,6 +22,11 @@ from transformer_jax.sweeps.launch import Launcher, LaunchOptions, grouped, prep
 from transformer_jax.sweeps.status import Progress
 
 
+def chosen(factor, losses):
+    """The choice of a learning rate, as it is recorded."""
+    return {"factor": factor, "lowest": factor, "losses": losses, "cost": {}, "seeds": [0]}
+
+
 def launcher(folder, definition, signals=None, **options):
     folder.save(definition)
     return Launcher(folder, definition, definition.chosen(None), LaunchOptions(**options), signals or StopSignals())
@@ -138,7 +143,7 @@ def test_tuning_and_factors_may_be_added_to_a_sweep(folder, tuned):
         assert {run_id for run_id in made if "seed" in run_id} == expected
     assert "base/tuning-4-again" in made and "base/tuning-2" not in made
     for factor in (1.0, 2.0):
-        folder.record_tuned(here.definition.variant("base"), {"factor": factor})
+        folder.record_tuned(here.definition.variant("base"), chosen(factor, {}))
         assert folder.runs(here.definition, ["base"])[0].is_finished()
 
 
@@ -224,7 +229,7 @@ WIDE = Variant("wide", {"model.d_ff": 64})
 def test_jobs_start_with_the_baseline_then_seed_by_seed_the_largest_first(folder):
     definition = defined(FOUR, WIDE, seeds=[5, 0], tune=(1.0, 2.0))
     folder.save(definition)
-    folder.record_tuned(WIDE, {"factor": 2.0, "losses": {"1": 2.5, "2": 2.4}})
+    folder.record_tuned(WIDE, chosen(2.0, {"1": 2.5, "2": 2.4}))
     runs = folder.runs(definition)
     order = [run.run_id for (run,) in launch.in_order([[run] for run in reversed(runs)], definition)]
     assert order == [

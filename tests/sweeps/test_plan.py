@@ -26,7 +26,8 @@ def test_runs_that_tune_are_counted(folder, text):
     assert "2 variants, seeds 0, 1 and 2 learning rates: 12 runs to train, 0 finished" in text(definition)
     folder.save(definition)
     for variant, factor in zip(definition.sweep.variants, (1.0, 2.0), strict=True):
-        folder.record_tuned(variant, {"factor": factor, "losses": {"1": 2.5, "2": 2.5}})
+        losses = {"1": 2.5, "2": 2.5}
+        folder.record_tuned(variant, {"factor": factor, "lowest": factor, "losses": losses, "cost": {}, "seeds": [0]})
     assert ": 4 runs to train, 0 finished" in text(definition)
 
 
