@@ -130,6 +130,6 @@ def test_the_options_take_the_fusion_out_of_what_is_compiled(versions, fused, fa
     monkeypatch.setattr(compilation, "MISCOMPILING", versions)
     steps: Any = together()
     params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype), steps.abstract_state.params)
-    evaluate, (numbers,) = steps.evaluate.func, steps.evaluate.args
-    program = evaluate.lower(numbers, params, batches(1)[0]).compile()
+    evaluate = steps.evaluation_program.jitted
+    program = evaluate.lower(*steps.evaluation_arguments, params, batches(1)[0]).compile()
     assert (FUSED in program.as_text()) == fused

@@ -34,6 +34,7 @@ from transformer_jax.model.layers import FeedForward
 from transformer_jax.model.positions import ENCODINGS
 from transformer_jax.model.transformer import abstract_params
 from transformer_jax.update import sharding, step
+from transformer_jax.update.loss import Objective
 
 # Three updates in float32, summed in another order.
 WITHIN = 5e-5
@@ -276,12 +277,12 @@ def test_kernels_that_xla_cannot_partition_see_no_axis_unless_tensor_divides(ten
     """cuDNN's attention compiles for several GPUs only where every axis of the mesh is manual."""
     config, axes = experiment(mesh__fsdp=2, mesh__tensor=tensor), []
 
-    def gradient(config, mesh, params, *_):
+    def gradient(config, objective, mesh, params, *_):
         axes.append(jax.sharding.get_abstract_mesh().manual_axes)
         return params, np.ones(())
 
     monkeypatch.setattr(step, "rows_gradient", gradient)
-    of_batch = functools.partial(step.batch_gradient, config, sharding.make_mesh(config.mesh))
+    of_batch = functools.partial(step.batch_gradient, config, Objective(), sharding.make_mesh(config.mesh))
     jax.eval_shape(of_batch, abstract_params(config.model), batch_of(sentences(8)), jax.random.key(0))
     assert set(axes[0]) == {"data", "fsdp", *(["tensor"] if tensor == 1 else [])}
 
