@@ -182,7 +182,7 @@ def test_a_sweeps_run_is_measured_again_unless_it_was_measured_so(folder, monkey
         made.append(decode.beam)
         record = {**identity(model, decode, test_set, metrics), "decode": dataclasses.asdict(decode), "n": 2}
         record |= {"measures": {key: {"score": 1.0} for key in ("bleu", "chrf")}, "perplexity": {"per_token": 2.0}}
-        record["exact_match"] = {"right": 0, "total": 2}
+        record |= {"exact_match": {"right": 0, "total": 2}, "test_set": "test", "weights": weights}
         return Evaluation({**record, "hypotheses_sha256": evaluation_records.lines_sha256(["a", "b"])}, ["a", "b"])
 
     monkeypatch.setattr(worker, "evaluate_run", evaluation)

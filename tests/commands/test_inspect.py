@@ -85,7 +85,7 @@ def test_the_compiled_program_and_its_memory(tmp_path, capsys):
     layers = ["--config.model.num_encoder_layers=1", "--config.model.num_decoder_layers=1"]
     size = [*SMALL, *layers, "--config.model.vocab_size=1000", "--config.data.tokens_per_batch=64"]
     assert cli.main(["inspect", BASE, *size, f"--program={file}", "--json"]) == 0
-    assert file.read_text().startswith("HloModule jit_update")
+    assert file.read_text().startswith("HloModule jit_step")
     model = ModelConfig(vocab_size=1000, d_model=8, d_ff=12, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
     parameters = sum(parameter_counts(model).values()) * 4
     found = json.loads(capsys.readouterr().out)

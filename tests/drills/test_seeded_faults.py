@@ -84,8 +84,8 @@ update/optimizer.py: update/test_optimizer.py
   + leaf.ndim >= 0
 update/optimizer.py: update/test_optimizer.py update/test_step.py
   gradients are not clipped
-  - return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
-  + return optimizer
+  - optimizer = optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
+  + pass
 update/step.py: update/test_step.py
   of an accumulated batch only the last part counts
   - return jax.tree.map(jnp.add, total, summand), None

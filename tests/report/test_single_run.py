@@ -48,4 +48,4 @@ def test_a_damaged_record_hides_no_other(sweep, capsys):
     (run / "versions.json").write_text("")
     assert cli.main(["report", str(run)]) == 0
     printed = capsys.readouterr().out
-    assert printed.count("damaged: ") == 2 and "| BLEU | " in printed
+    assert printed.count("\n- damaged: ") == 2 and "| BLEU | " in printed

@@ -160,7 +160,7 @@ def test_a_control_trains_at_the_rate_of_the_variant_that_it_repeats(folder, tun
 
 def test_seeds_that_are_added_after_a_report_are_warned_of(folder, capsys):
     folder.save(defined(seeds=2))
-    write_json(folder.path / "looks.json", {"looks": [{"seeds": [0, 1], "when": "now"}]})
+    write_json(folder.path / "looks.json", {"looks": [{"seeds": [0, 1], "compared": [0, 1]}]})
     for seeds in (2, 3):
         launch.ready(folder, defined(seeds=seeds), LaunchOptions())
         assert ("warning: seeds 2 are added" in capsys.readouterr().err) == (seeds == 3)
@@ -433,11 +433,11 @@ def test_a_signal_stops_all(states):
 
 
 def test_the_same_command_runs_what_is_missing_and_repeats_nothing(worked, tmp_path, monkeypatch, capfd):
-    """Two worker processes at a time; one finds the folder of its run damaged, the other has room on its disk now."""
+    """Two worker processes at a time; one finds the folder of its run damaged, in the other nothing is wrong now."""
     finished, definition, _ = worked
     shutil.copytree(finished.path, tmp_path / "sweep", symlinks=True)
     folder = SweepFolder(tmp_path / "sweep")
-    (folder.path / "runs/h-=-4/seed-0/config.json").unlink(missing_ok=True)
+    (folder.path / "runs/h-=-4/seed-0/config.json").rmdir()
     before = (folder.path / "runs/base/seed-0/result.json").stat().st_mtime_ns
     monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS_OF_COMMANDS"])
     assert cli.main(["sweep", f"--workdir={folder.path}", "--jobs=2"]) == 1

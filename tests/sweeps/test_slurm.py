@@ -1,6 +1,7 @@
 """SLURM, with squeue and sbatch replaced by functions; on a real one: test_slurm_cluster.py."""
 
 import io
+import json
 import sys
 from types import SimpleNamespace
 
@@ -13,7 +14,6 @@ from transformer_jax.files.atomic import write_json
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import slurm
 from transformer_jax.sweeps.launch import run_jobs
-from transformer_jax.sweeps.run import read_json
 from transformer_jax.sweeps.slurm import NoAnswer, Slurm, SlurmPool
 from transformer_jax.sweeps.status import Progress
 
@@ -63,13 +63,18 @@ def states(folder, monkeypatch):
     return states
 
 
+def recorded(folder):
+    """The jobs in the sweep's folder."""
+    return json.loads((folder.path / "slurm/jobs.json").read_text())
+
+
 def test_jobs_that_end_and_jobs_that_break(folder, states):
     base, four = folder.runs(defined(FOUR))
     pretend_finished(base)
     found, printed = states(Cluster(["PD", "R", "CD"], ["PD", "R", "OOM"]), [base, four])
     assert found == {"base/seed-0": "finished", "h-=-4/seed-0": "failed"}
     assert "job 7_0: base/seed-0\njob 7_1: h-=-4/seed-0\n" in printed
-    assert read_json(folder.path / "slurm/jobs.json") == {}
+    assert recorded(folder) == {}
 
 
 def test_a_failed_job_is_submitted_again(folder, states):
@@ -86,7 +91,10 @@ def test_a_detached_launch_submits_only_what_is_not_in_flight(folder, states):
     assert states(cluster, runs[:1], detach=True)[0] == {"base/seed-0": "queued"}
     assert set(states(cluster, runs, detach=True)[0].values()) == {"queued"}
     assert cluster.submitted == [["base/seed-0"], ["h-=-4/seed-0"]]
-    assert read_json(folder.path / "slurm/jobs.json") == {"7_0": ["base/seed-0"], "7_1": ["h-=-4/seed-0"]}
+    assert recorded(folder) == {
+        "7_0": ["base/seed-0"],
+        "7_1": ["h-=-4/seed-0"],
+    }
 
 
 def test_one_answer_without_a_job_or_none_at_all_ends_nothing(folder, states):
@@ -132,7 +140,7 @@ def test_more_jobs_than_an_array_may_have_are_several_arrays(folder, monkeypatch
         monkeypatch.setattr(Slurm, "executor", lambda *given: after.append(given[2]) or cluster)  # noqa: B023
         SlurmPool(folder, Slurm({}, 10, at_a_time), Progress(runs, io.StringIO())).start([[run] for run in runs])
         assert after == waits_for and cluster.arrays == [4, 2]
-        assert len(read_json(folder.path / "slurm/jobs.json")) == 6
+        assert len(recorded(folder)) == 6
 
 
 def test_the_limit_of_an_array_is_slurms_default_where_it_is_not_known(squeue):
