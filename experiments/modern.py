@@ -32,7 +32,6 @@ from transformer_jax.extension import load_module
 from transformer_jax.model.layers import GATES
 from transformer_jax.sweeps import Sweep, Variant
 from transformer_jax.sweeps.resolved import parameters, training_flops
-from transformer_jax.update.optimizer import peak_rate
 
 bases = load_module(str(Path(__file__).with_name("bases.py")))
 SCALES = bases.SCALES
@@ -122,7 +121,7 @@ def at_equal_cost(base: ConfigDict, name: str, changes: dict[str, Any], group: s
             "train.steps": round(ratio * wanted.train.steps),
             "optimizer.warmup_steps": max(round(ratio * wanted.optimizer.warmup_steps), 1),
             # Equation 3 would raise it with a shorter warmup.
-            "optimizer.learning_rate": peak_rate(wanted.optimizer, wanted.model.base_d_model),
+            "optimizer.learning_rate": wanted.optimizer.peak_rate(wanted.model.base_d_model),
         }
         found.append(Variant(name, changes, group, note=beside(base, changes)))
     return found

@@ -336,6 +336,15 @@ class OptimizerConfig(Section):
         """The optimizers of all parameters: `name`, and the names in groups."""
         return [self.name, *(settings["name"] for _, settings in self.groups if "name" in settings)]
 
+    @property
+    def has_known_peak(self) -> bool:
+        """Whether `peak_rate` is known before the data: with warmup_share equation 3 needs the number of updates."""
+        return self.learning_rate is not None or self.warmup_share is None
+
+    def peak_rate(self, d_model: int) -> float:
+        """The learning rate after the warmup. The default is equation 3's."""
+        return self.learning_rate or (d_model * max(self.warmup_steps, 1)) ** -0.5
+
     def contradictions(self) -> Iterator[str]:
         if self.warmup_steps == 0 and self.schedule == "inverse_sqrt":
             yield self.clash("warmup_steps", "schedule", hint="inverse_sqrt needs a warmup of at least 1")

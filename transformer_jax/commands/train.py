@@ -115,7 +115,6 @@ def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
     from transformer_jax.processes.distributed import processes
     from transformer_jax.runs.folder import RunFolder
     from transformer_jax.translation.load import read_weights
-    from transformer_jax.update.optimizer import has_known_peak, peak_rate
 
     def loaded(model: ModelConfig, tokenizers: Mapping[str, Path]) -> ExperimentConfig:
         files = {side: str(path.absolute()) for side, path in tokenizers.items()}
@@ -128,8 +127,8 @@ def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
         return loaded(stored.model, Prepared.open(folder.data(stored)).tokenizer_files), None  # resumed without OTHER
     found = read_weights(arguments.init_from, arguments.init_weights or "latest")
     experiment = loaded(found.config.model, found.tokenizers)
-    rate, before = (peak_rate(config.optimizer, config.model.base_d_model) for config in (experiment, found.config))
-    if has_known_peak(experiment.optimizer) and rate > before / 3 and processes().is_first:
+    rate, before = (config.optimizer.peak_rate(config.model.base_d_model) for config in (experiment, found.config))
+    if experiment.optimizer.has_known_peak and rate > before / 3 and processes().is_first:
         change = f"--config.optimizer.learning_rate={before / 10:.1g}"
         tell(f"warning: --init-from: the peak learning rate is {rate:.2g}; a tenth of that model's is usual: {change}")
     return experiment, found.params

@@ -34,7 +34,7 @@ from transformer_jax.sweeps.status import aligned, status_of
 from transformer_jax.training.compiled import CompiledRuns
 from transformer_jax.training.together import MAY_DIFFER
 from transformer_jax.update import sharding
-from transformer_jax.update.optimizer import has_known_peak, make_schedule, peak_rate
+from transformer_jax.update.optimizer import make_schedule
 
 LONGEST_DIFFERENCE = 60
 # Seconds until a worker process begins to compile.
@@ -129,9 +129,9 @@ def _peak(config: ExperimentConfig) -> str:
     """The peak learning rate as text."""
     if schema.is_address(config.optimizer.schedule):  # only the user's function knows its peak
         return "custom"
-    if not has_known_peak(config.optimizer):
+    if not config.optimizer.has_known_peak:
         return "unknown"
-    return f"{peak_rate(config.optimizer, config.model.base_d_model):.3g}"
+    return f"{config.optimizer.peak_rate(config.model.base_d_model):.3g}"
 
 
 def program_of(config: ExperimentConfig, data: Path) -> Hashable:

@@ -34,7 +34,6 @@ from transformer_jax.sweeps.definition import (
     repeated,
 )
 from transformer_jax.sweeps.run import SweepRun
-from transformer_jax.update.optimizer import peak_rate
 
 # Tokens of the sentences that FLOPs are estimated for before the data exists.
 LENGTH = 32
@@ -85,7 +84,7 @@ class ResolvedSweep:
         if "order" in self.vary:
             data = dataclasses.replace(data, order_seed=seed)
         if factor != 1.0:
-            rate = factor * peak_rate(optimizer, config.model.base_d_model)
+            rate = factor * optimizer.peak_rate(config.model.base_d_model)
             optimizer = dataclasses.replace(optimizer, learning_rate=rate)
         seed = seed if "initialization" in self.vary else config.seed
         return dataclasses.replace(config, seed=seed, data=data, optimizer=optimizer)

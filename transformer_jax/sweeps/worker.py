@@ -48,7 +48,6 @@ from transformer_jax.sweeps.resolved import ResolvedSweep
 from transformer_jax.sweeps.run import Result, SweepRun, digest, now, read_json
 from transformer_jax.training.progress import count
 from transformer_jax.translation.load import Run, load_run
-from transformer_jax.update.optimizer import peak_rate
 
 # Seconds after which an exception that was raised for a signal must have arrived.
 SECONDS_TO_ARRIVE = 1.0
@@ -260,7 +259,7 @@ def finish(run: SweepRun, definition: ResolvedSweep, together: int, watch: Compi
         "seed": run.seed,
         "config_digest": digest(run.experiment),
         "parameters": count(model.params),
-        "learning_rate": peak_rate(config.optimizer, config.model.base_d_model),
+        "learning_rate": config.optimizer.peak_rate(config.model.base_d_model),
         **training(run, config, model.steps[0] if weights == "best" else None),
         "tests": tests,
         "code": code,

@@ -40,19 +40,9 @@ def inverse_sqrt_schedule(d_model: int, warmup_steps: int = 4000, scale: float =
     return _with_warmup(peak, warmup_steps, lambda step: peak * (warmup_steps / step) ** 0.5)
 
 
-def peak_rate(config: OptimizerConfig, d_model: int) -> float:
-    """The learning rate after the warmup. The default is equation 3's."""
-    return config.learning_rate or (d_model * max(config.warmup_steps, 1)) ** -0.5
-
-
-def has_known_peak(config: OptimizerConfig) -> bool:
-    """Whether `peak_rate` is known before the data: for equation 3's peak warmup_share needs the number of updates."""
-    return config.learning_rate is not None or config.warmup_share is None
-
-
 def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Schedule:
     """The learning rate by the number of updates made: a linear warmup to the peak, then the config's schedule."""
-    warmup, steps, peak = config.warmup_steps, min(steps, MOST_UPDATES), peak_rate(config, d_model)
+    warmup, steps, peak = config.warmup_steps, min(steps, MOST_UPDATES), config.peak_rate(d_model)
     if is_address(config.schedule):
         return _custom_schedule(config, peak, d_model, steps)
     if config.schedule == "inverse_sqrt":
@@ -85,7 +75,7 @@ def ends_with_the_run(config: OptimizerConfig) -> bool:
 
 def refuse_without_peak(config: OptimizerConfig) -> None:
     """Raises BadInput if there is no known learning rate that tune can multiply."""
-    if not has_known_peak(config):
+    if not config.has_known_peak:
         raise BadInput(f"optimizer.warmup_share = {config.warmup_share}: tune also needs optimizer.learning_rate")
     if is_address(config.schedule) and "peak" not in (custom := _load_schedule(config)).optional:
         raise custom.refusal("takes no `peak`, the learning rate that tune multiplies")
