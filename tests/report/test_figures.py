@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from tests.support.finished_sweeps import VARIANTS, make_sweep, seed_folder, variant
+from tests.support.finished_sweeps import VARIANTS, Report, make_sweep, seed_folder, variant
 from transformer_jax.report.figures import (
     MOST_POINTS,
     STYLE,
@@ -124,3 +124,15 @@ def test_many_variants_have_a_figure_for_each_group(tmp_path):
     figures = learning_curves(load_sweep(make_sweep(tmp_path, many, seeds=(0,), sentences=5)))
     assert [figure.title for figure in figures] == ["validation perplexity: g0", "validation perplexity: g1"]
     assert all(figure.series[0].is_baseline and len(figure.series) == 6 for figure in figures)
+
+
+def test_a_figure_of_hundreds_of_variants_has_as_many_as_can_be_told_apart_and_says_so(tmp_path):
+    many = [VARIANTS[0], *(variant(f"v{n}", n / 60, slug=f"v{n}") for n in range(120))]
+    report = Report(make_sweep(tmp_path / "sweep", many, seeds=(0, 1), sentences=3))
+    forest = report.content.tests[0].forests["differences"]["bleu"]
+    assert forest.title.endswith(", the 100 largest of 120") and len(forest.differences) == 100
+    every = report.content.tests[0].findings.by_metric["bleu"].differences
+    left_out = [abs(every[name].value) for name in every.keys() - forest.differences.keys()]
+    assert max(left_out) <= min(abs(found.value) for found in forest.differences.values())
+    (curves,) = learning_curves(report.content.sweep)
+    assert curves.title.endswith(", the first 24 of 120") and len(curves.series) == 25

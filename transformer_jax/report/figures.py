@@ -51,9 +51,11 @@ STYLE: Any = {
     "svg.hashsalt": "transformer_jax",  # the same figure gives the same file
 }
 TITLES = {"valid_perplexity": "validation perplexity", "bleu": "validation BLEU", "loss": "training loss"}
-# More points, or more curves in one figure, cannot be distinguished.
+# More points, curves or rows in one figure cannot be distinguished.
 MOST_POINTS = 60
 MOST_CURVES = len(COLOURS)
+MOST_OTHERS = 3 * MOST_CURVES  # of a group, beside the baseline
+MOST_ROWS = 100  # of a figure of differences; tables and CSV have all
 # Costs within this factor are the same cost: there is nothing to plot against.
 SAME_COST = 1.05
 
@@ -143,6 +145,10 @@ def _forest(compared: Compared, family: Family, unit: str, sweep: SweepResult) -
         margin = metric.shown(-largest), metric.shown(largest)
     x = f"Δ {x} (better →)" if metric.sign > 0 else f"Δ {x} (← better)"
     title, labels = f"{metric.name}: {family.title_in_sentence}", {v.name: v.shown_name for v in sweep.variants}
+    if len(differences) > MOST_ROWS:
+        title = f"{title}, the {MOST_ROWS} largest of {len(differences)}"
+        shown = sorted(differences, key=lambda name: -abs(differences[name].value))[:MOST_ROWS]
+        differences = {name: found for name, found in differences.items() if name in shown}
     return Forest(title, metric, differences, x, seeds, margin, labels)
 
 
@@ -163,6 +169,8 @@ def learning_curves(sweep: SweepResult) -> list[Curves]:
             if not curve.is_baseline:
                 by_title.setdefault(title if len(curves) <= MOST_CURVES else f"{title}: {group}", []).append(curve)
         for heading, others in by_title.items():
+            if len(others) > MOST_OTHERS:
+                heading, others = f"{heading}, the first {MOST_OTHERS} of {len(others)}", others[:MOST_OTHERS]
             figures.append(Curves(heading, [*base, *others], "updates", title, log=metric != "bleu"))
     return figures
 
