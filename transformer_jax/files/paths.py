@@ -10,11 +10,9 @@ from pathlib import Path
 
 from transformer_jax.errors import BadInput
 
-# Most bytes of a name in a folder.
-LONGEST_NAME = 255
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 BUCKETS = "gs://"
-LONGEST_NAME = 255
+LONGEST_NAME = 255  # bytes of a name in a folder
 
 
 def problem(path: str) -> str | None:

@@ -125,7 +125,7 @@ class Positions(nn.Module):
         super().__init_subclass__(**options)
         for name in vars(cls).keys() - cls.__annotations__.keys() - vars(Positions).keys():
             if name[0] != "_" and (meant := closest(name, ATTRIBUTES)):
-                hint = f"did you mean {meant}? Names of your own that are like it must begin with _"
+                hint = f"did you mean {meant}? If not, let its name begin with _"
                 raise TypeError(f"{cls.__name__}.{name}: Positions has no such attribute; {hint}")
         if cls.overrides("moved_values") and not cls.moves_values:
             raise TypeError(f"{cls.__name__}.moved_values: needs `moves_values = True` in the class")
