@@ -106,6 +106,8 @@ def resolved(context: Context, query: Any, key_value: Any, heads: int) -> Contex
 def _check(context: Context, query: Any, key_value: Any) -> None:
     check_context(context=context)
     check_whole(window=context.window)
+    if isinstance(context.is_causal, jax.Array):
+        raise ValueError("is_causal is an array: must be True or False; a mask may be traced, as causal_mask(length)")
     cache, encoding = context.cache, context.encoding
     of_self = context.is_causal or context.window is not None or context.segments_BT is not None
     if cache is not None and is_of_memory(cache):

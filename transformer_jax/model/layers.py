@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import math
+import numbers
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, Literal, get_args
@@ -15,7 +16,7 @@ from jax.extend.random import threefry2x32_p
 from jax.typing import ArrayLike
 
 from transformer_jax.model import tpu
-from transformer_jax.model.checks import check_choice, check_type, check_whole
+from transformer_jax.model.checks import check_choice, check_positive, check_type, check_whole
 from transformer_jax.model.meshes import contracted, explicit_mesh, precision_of, reshaped, rows_of
 from transformer_jax.model_config import EmbeddingInit
 
@@ -96,8 +97,9 @@ class Dropout(nn.Module):
     rate: Rate
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rate, jax.Array) and not 0 <= self.rate < 1:
-            raise ValueError(f"dropout = {self.rate}: must be at least 0 and below 1")
+        is_known = not isinstance(self.rate, jax.Array)
+        if is_known and not (isinstance(self.rate, numbers.Real) and 0 <= self.rate < 1):
+            raise ValueError(f"dropout = {self.rate!r}: must be a number, at least 0 and below 1")
         super().__post_init__()
 
     def __call__(self, x: jax.Array, deterministic: bool) -> jax.Array:
@@ -168,6 +170,8 @@ class LayerNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
+        check_positive(epsilon=self.epsilon)
+        check_type(jnp.floating, x=x)
         scale = self.param("scale", nn.initializers.ones_init(), (x.shape[-1],), jnp.float32)
         bias = self.param("bias", nn.initializers.zeros_init(), (x.shape[-1],), jnp.float32)
         unit = normalized(x.astype(jnp.float32), self.epsilon, is_centred=True)
@@ -183,6 +187,8 @@ class RMSNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
+        check_positive(epsilon=self.epsilon)
+        check_type(jnp.floating, x=x)
         scale = self.param("scale", nn.initializers.ones_init(), (x.shape[-1],), jnp.float32)
         unit = normalized(x.astype(jnp.float32), self.epsilon, is_centred=False)
         return (unit * scale.reshape(*(1,) * (x.ndim - 1), -1)).astype(self.dtype)
@@ -300,6 +306,8 @@ class Residual(nn.Module):
 
     def setup(self) -> None:
         check_choice(get_args(NormPlacement), placement=self.placement)
+        if self.alpha != 1 and self.placement != "deepnorm":
+            raise ValueError(f"alpha = {self.alpha}: only placement='deepnorm' has this factor")
         self.norm = self.norm_cls()
         if self.placement == "sandwich":
             self.output_norm = self.norm_cls()

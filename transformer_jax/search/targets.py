@@ -107,10 +107,9 @@ class SearchRules:
         shortest = np.asarray(self.min_length if is_known(self.min_length) else 0)
         if np.any((shortest < 0) | (shortest > self.max_length)):
             raise ValueError(f"min_length = {shortest}: must be at least 0 and at most max_length, {self.max_length}")
-        if np.ndim(self.alpha):
-            raise ValueError(f"alpha has the shape {np.shape(self.alpha)}: must be one number for all sentences")
-        if is_known(self.alpha) and not np.isfinite(self.alpha):
-            raise ValueError(f"alpha = {self.alpha}: must be a finite number")
+        is_number = np.ndim(self.alpha) == 0 and not isinstance(self.alpha, str)
+        if not is_number or (is_known(self.alpha) and not np.isfinite(self.alpha)):
+            raise ValueError(f"alpha = {self.alpha!r}: must be one finite number for all sentences")
         for name in ("min_length", "max_lengths", "first_tokens"):
             if np.ndim(lengths := getattr(self, name)):
                 check_shape(name, lengths, (self.batch_size,))
