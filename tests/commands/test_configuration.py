@@ -1,13 +1,10 @@
 """Config files and presets, and the changes of the command line."""
 
-import re
-
 import pytest
 
 from tests.support.places import ROOT
-from transformer_jax import cli, schema, shipped
+from transformer_jax import cli, shipped
 from transformer_jax.commands import configuration
-from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput, ConfigError
 
 # Each: the text of a config file, and what stderr must say.
@@ -63,16 +60,3 @@ def test_an_unknown_name_is_answered_with_presets(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput, match=r"\btext\b"):
         configuration.load(name, [])
-
-
-def test_the_table_of_what_the_preset_for_own_text_sets():
-    config, base = configuration.load("preset:text", [("data.source", "a"), ("data.target", "b")]), ExperimentConfig()
-    table = (ROOT / "docs/data.md").read_text().partition("| `preset:text` |")[2].partition("\n\n")[0]
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
-    message = {path: row[1:] for row in rows for path in re.findall(r"`([\w.]+)`", row[0])}
-    paths = [option.path for option in schema.options(ExperimentConfig) if not option.is_path]
-    differing = [path for path in paths if schema.value_at(config, path) != schema.value_at(base, path)]
-    assert sorted(message) == sorted(differing)
-    for path, numbers in message.items():
-        values = [str(schema.value_at(which, path)).lower().removesuffix(".0") for which in (config, base)]
-        assert values == [number.partition(":")[0].replace(",", "") for number in numbers], path

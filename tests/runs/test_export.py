@@ -43,7 +43,7 @@ def test_a_checkpoint_that_the_disk_does_not_return_is_a_failure_and_no_bad_inpu
     )
     weights._wanted = None
     with pytest.raises(Failed, match="is damaged"):
-        weights.of_step(3)
+        weights.average([3])
 
 
 def test_the_best_checkpoint_is_found_although_the_newest_record_is_damaged(tmp_path):
@@ -83,7 +83,7 @@ def test_training_deletes_a_checkpoint_while_it_is_read(run, read):
     assert found.steps == [9]
     trained(12)
     with pytest.raises(DeletedCheckpoint, match="training deleted it while it was being read"):
-        weights.of_step(9)
+        weights.average([9])
 
 
 def flipped(path, dice):

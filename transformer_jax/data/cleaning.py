@@ -88,7 +88,6 @@ class HeldOut:
             self._largest = smallest[-1]
 
     def take(self, count: int) -> list[Pair]:
-        """The next `count` pairs."""
         return [self._pairs.pop(key) for key in sorted(self._pairs)[:count]]
 
 

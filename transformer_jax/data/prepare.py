@@ -129,7 +129,6 @@ class Text:
         self.labelled: set[str] = set()  # splits whose examples have labels
 
     def append(self, split: str, pairs: Sequence[Pair], labels: Sequence[Labels] = ()) -> None:
-        """Writes the next block of a split."""
         with open(self._folder / split, "a", encoding="utf-8") as file:
             # JSON: a sentence from a data set may contain a line feed.
             file.write(json.dumps([pairs, labels], ensure_ascii=False) + "\n")
@@ -214,7 +213,6 @@ def tokenized_sides(data: DataConfig, model: ModelConfig) -> dict[str, tuple[str
 def make_tokenizer(
     data: DataConfig, model: ModelConfig, side: str, texts: Callable[[], Iterable[str]], count: int
 ) -> Tokenizer:
-    """The tokenizer of a side, for `count` texts."""
     given = data.tokenizer_file if side == "source" else data.target_tokenizer_file
     if given is not None:
         return load_tokenizer(given)

@@ -184,7 +184,6 @@ class HuggingFaceTokenizer(Tokenizer):
             )
 
     def _number(self, stored: dict[str, Any]) -> None:
-        """Sets our ids and theirs."""
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = True
@@ -323,6 +322,9 @@ def train_sentencepiece(
         "byte_fallback": byte_fallback,
         "character_coverage": character_coverage if characters >= LARGE_ALPHABET else 1.0,
     }
+    for i, piece in enumerate(SPECIAL_PIECES):
+        name = piece.strip("<>")
+        options |= {f"{name}_id": i, f"{name}_piece": piece}
     # The model contains the options that it was trained with: these are left out where they make no difference.
     if longest > USUAL_BYTES:
         options["max_sentence_length"] = MOST_BYTES
@@ -335,14 +337,6 @@ def train_sentencepiece(
             model_writer=model,
             vocab_size=vocab_size,
             remove_extra_whitespaces=False,
-            pad_id=PAD,
-            bos_id=BOS,
-            eos_id=EOS,
-            unk_id=UNK,
-            pad_piece=SPECIAL_PIECES[PAD],
-            bos_piece=SPECIAL_PIECES[BOS],
-            eos_piece=SPECIAL_PIECES[EOS],
-            unk_piece=SPECIAL_PIECES[UNK],
             num_threads=16,  # not the number of cores: the sums of unigram, and so the model, depend on it
             minloglevel=2,
             **options,

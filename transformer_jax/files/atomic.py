@@ -153,7 +153,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[Callable[[], str]]:
         return "" if content == own else content.partition("\n")[0] or "another process"
 
     while True:
-        with open(path, "a+", opener=_without_links) as file:
+        with open(path, "a+", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -181,10 +181,6 @@ def locked(path: Path, wait: bool = True) -> Iterator[Callable[[], str]]:
             return
 
 
-def _without_links(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
-
-
 @contextlib.contextmanager
 def made(directory: Path) -> Iterator[None]:
     """Makes a directory if needed, and removes it again if it is left empty."""
@@ -199,7 +195,6 @@ def made(directory: Path) -> Iterator[None]:
 
 
 def _is_same_file(file: IO[str], path: Path) -> bool:
-    """Whether an open file is still the file at this path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

@@ -12,7 +12,6 @@ def sha256(content: bytes | str) -> str:
 
 
 def file_sha256(path: str | Path) -> str:
-    """The digest of a file's content."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -34,7 +34,6 @@ class Block:
 
     @classmethod
     def decoded(cls, path: str, first_line: int, raw: Sequence[bytearray]) -> Block:
-        """The block of these lines."""
         if not raw:
             return cls(path, first_line, [])
         text, faults = b"\n".join(raw), {}
@@ -103,7 +102,6 @@ def read_aligned(paths: Sequence[str], size: int) -> Iterator[tuple[Block, ...]]
 
 
 def _first_rows(rows: Iterator[tuple[bytearray | None, ...]], size: int) -> list[tuple[bytearray | None, ...]]:
-    """The next rows of a block."""
     some, room = [], BLOCK_BYTES
     for row in itertools.islice(rows, size):
         some.append(row)
@@ -128,7 +126,6 @@ def split(pieces: Iterable[bytes], path: str) -> Iterator[list[bytearray]]:
 
 
 def _content(path: str) -> Iterator[bytes]:
-    """The bytes of a file, a piece at a time."""
     require_file(path)
     try:
         with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:

@@ -101,7 +101,6 @@ def _fields(kind: Any) -> dict[str, Any]:
 
 
 def parse_object(content: bytes, path: Path | str) -> dict[str, Any]:
-    """The JSON object in this content."""
     try:
         found = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:

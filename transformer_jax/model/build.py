@@ -53,7 +53,6 @@ def norm_class(config: ModelConfig) -> ModuleClass:
 
 
 def attention(config: ModelConfig, stack: Stack) -> Any:
-    """The attention of a layer in the encoder or the decoder."""
     implementation = config.attention_implementation
     return module_class(config, "attention", MultiHeadAttention)(
         num_heads=config.num_heads,
@@ -73,7 +72,6 @@ def attention(config: ModelConfig, stack: Stack) -> Any:
 
 
 def feed_forward(config: ModelConfig, stack: Stack) -> Any:
-    """The feed-forward module of a layer in the encoder or the decoder."""
     base = config.mup_base_widths()
     share_D, share_F = base["d_model"] / config.d_model, base["d_ff"] / config.d_ff
     widths = float(base["d_model"]), float(share_F * config.inner_width)

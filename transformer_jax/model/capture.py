@@ -24,6 +24,8 @@ from transformer_jax.model.transformer import Transformer
 
 # change(activation, positions) -> activation. The positions of its tokens are [1 or batch, length].
 Change = Callable[[jax.Array, jax.Array], Any]
+# visit(name, activation, positions) -> activation.
+Visit = Callable[[str, jax.Array, jax.Array], jax.Array]
 WEIGHTS = "weights"
 
 _STACKS, _LAYERS = (Encoder, Decoder), (EncoderLayer, DecoderLayer)
@@ -66,11 +68,7 @@ def capture(
                 found[name] = activation
             return activation
 
-        visitor = _Visitor(visit)
-        with nn.intercept_methods(visitor):
-            result = function(*args, **kwargs)
-        visitor.check(names or ())
-        return result, found
+        return _visited(functools.partial(function, *args, **kwargs), names or (), visit), found
 
     return captured
 
@@ -95,33 +93,34 @@ def patch(function: Callable[..., Any], changes: Mapping[str, Change]) -> Callab
                 raise ValueError(f"{name}: its change has the shape {changed.shape}: must be {activation.shape}")
             return changed
 
-        visitor = _Visitor(visit)
-        with nn.intercept_methods(visitor):
-            result = function(*args, **kwargs)
-        visitor.check(changes)
-        return result
+        return _visited(functools.partial(function, *args, **kwargs), changes, visit)
 
     return patched
 
 
-class _Visitor:
-    """An interceptor of linen's methods that visits every activation: `visit(name, activation, positions)`."""
+def _visited(act: Callable[[], Any], names: Iterable[str], visit: Visit) -> Any:
+    """What `act` returns, with a visit to each activation. Raises ValueError unless these names are among them."""
+    visitor = _Visitor(visit)
+    with nn.intercept_methods(visitor):
+        result = act()
+    for name in names:
+        if name not in visitor.visited:
+            hint = did_you_mean(name, visitor.visited) if visitor.visited else "put jax.jit around the result"
+            raise ValueError(f"{name}: no such activation is computed; {hint}")
+    return result
 
-    def __init__(self, visit: Callable[[str, jax.Array, jax.Array], jax.Array]):
+
+class _Visitor:
+    """An interceptor of linen's methods that visits every activation."""
+
+    def __init__(self, visit: Visit):
         self._visit = visit
-        self._visited: dict[str, None] = {}  # in order
+        self.visited: dict[str, None] = {}  # in order
         self._applied = 0  # layers of the current stack
         self._layer: tuple[str, ...] = ()  # the path of the current layer
         self._layer_name: tuple[str, ...] = ()  # with its number: layers that share parameters have one path
         self._positions: Any = None  # of the current stack's tokens
         self._key_positions: Any = None  # of the current attention's keys, if these are the same tokens
-
-    def check(self, names: Iterable[str]) -> None:
-        """Raises ValueError unless all activations of these names were visited."""
-        for name in names:
-            if name not in self._visited:
-                hint = did_you_mean(name, self._visited) if self._visited else "put jax.jit around the result"
-                raise ValueError(f"{name}: no such activation is computed; {hint}")
 
     def __call__(self, call: Callable[..., Any], args: Any, kwargs: Any, context: nn.module.InterceptorContext) -> Any:
         module, method = context.module, context.method_name
@@ -158,7 +157,7 @@ class _Visitor:
         if path[: len(self._layer)] == self._layer:
             path = (*self._layer_name, *path[len(self._layer) :])
         name = "/".join(filter(None, (*path, ending)))
-        self._visited[name] = None
+        self.visited[name] = None
         length = activation.shape[2 if ending == WEIGHTS else 1]
         positions = self._key_positions if ending in ("keys", "values") else self._positions
         if positions is None or positions.shape[1] != length:

@@ -173,7 +173,6 @@ def _in_order(stack: _Stack) -> list[tuple[Any, Positions]]:
 def _of_layer(
     stack: _Stack, context: Context, layer: int, encoding: Positions | None = None, cache: Any = None
 ) -> Context:
-    """The context of one layer."""
     head_mask = context.head_mask
     if head_mask is not None:
         shape, layers = jnp.shape(head_mask), stack.num_layers

@@ -23,7 +23,6 @@ CACHE_HIT = "/jax/compilation_cache/cache_hits"
 
 
 def use_cache(directory: str | None) -> None:
-    """Caches every compiled program in a directory."""
     if directory is None:
         return
     directory = os.path.expanduser(directory)

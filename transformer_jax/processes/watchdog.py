@@ -60,7 +60,6 @@ class Watchdog:
         self._unmoved = 0.0  # seconds without progress of any process
 
     def set(self, number: int, count: int, state: str) -> None:
-        """Notes the state of a process."""
         if count != self._counts[number]:
             self._unmoved = 0.0
         self._counts[number], self._states[number] = count, state

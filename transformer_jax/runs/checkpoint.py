@@ -295,11 +295,6 @@ def digests(tree: Any) -> dict[str, int]:
     return {path_name(path): int(value) for (path, _), value in zip(leaves, values, strict=True)}
 
 
-@jax.jit
-def _digests(leaves: list[jax.Array]) -> list[jax.Array]:
-    return [_digest(leaf) for leaf in leaves]
-
-
 def _digest(leaf: jax.Array) -> jax.Array:
     """The sum, modulo 2^32, of each element's bits times an odd number of its position.
 
@@ -314,6 +309,9 @@ def _digest(leaf: jax.Array) -> jax.Array:
     bits = jax.lax.bitcast_convert_type(leaf, unsigned).astype(jnp.uint32).reshape(-1)
     odd = 2 * jax.lax.iota(jnp.uint32, bits.size) + 1
     return jnp.sum(bits * (odd ^ (odd << 16)), dtype=jnp.uint32)
+
+
+_digests = jax.jit(lambda leaves: [_digest(leaf) for leaf in leaves])
 
 
 def shapes(tree: Any) -> dict[str, str]:

@@ -92,14 +92,10 @@ class SavedWeights:
                 tell(f"warning: the checkpoint of step {step} is damaged ({problem}); looking for an earlier one")
         raise BadInput(f"{self._checkpoints.directory}: every checkpoint is damaged")
 
-    def of_step(self, step: int) -> Weights:
-        """The weights of one checkpoint."""
-        return self._weights([step], self._undamaged(step))
-
     def average(self, steps: Sequence[int]) -> Weights:
-        """The mean of several checkpoints (section 6.1), summed in float64."""
+        """The mean of these checkpoints (section 6.1), summed in float64."""
         if len(steps) == 1:
-            return self.of_step(steps[0])
+            return self._weights(steps, self._undamaged(steps[0]))
         total: Any = None
         for step in steps:
             params = jax.tree.map(lambda leaf: leaf.astype(np.float64), self._undamaged(step))
@@ -152,7 +148,6 @@ class SavedWeights:
         return regular(self._checkpoints.steps, self.config.train.checkpoint_every)
 
     def last_steps(self, count: int) -> list[int]:
-        """The newest of the regular steps."""
         return self._enough(self.regular_steps, count)[-count:]
 
     def best_steps(self, count: int) -> list[int]:

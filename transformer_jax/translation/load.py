@@ -182,6 +182,6 @@ def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | No
             )
         return read_export(place)
     saved = SavedWeights(folder, ema=weights == "ema")
-    if at_step is None and weights != "best":
-        return saved.newest()
-    return saved.of_step(at_step) if at_step is not None else saved.chosen(lambda: saved.best_steps(1))
+    if at_step is not None:
+        return saved.average([at_step])
+    return saved.chosen(lambda: saved.best_steps(1)) if weights == "best" else saved.newest()

@@ -107,5 +107,4 @@ def parts(split: str, *, cutoff: int = 22) -> tuple[list[Pair], list[Pair]]:
 
 @functools.cache
 def _phrases_of(command: str) -> set[str]:
-    """The one or two verb phrases of a command."""
     return {re.sub(" (twice|thrice)$", "", half) for half in re.split(" and | after ", command)}
