@@ -15,7 +15,7 @@ from transformer_jax.data import prepare as prepare_module
 from transformer_jax.data.prepare import evenly_spread, prepare
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.data.tokenizer import train_symbols
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.lines import CONVERT
 
 
@@ -156,6 +156,20 @@ def test_after_a_failure_or_a_kill_the_next_start_has_the_same_bytes(tmp_path, m
     shutil.copytree(tmp_path / "left", place / "data.partial")
     assert contents(prepare(config, place / "data").directory) == whole
     assert [path.name for path in place.iterdir()] == ["data"]
+
+
+def test_another_process_that_removes_the_unfinished_files_is_told(tmp_path, monkeypatch):
+    """As where locks do not work: the other one begins anew."""
+    original = prepare_module._write_split
+
+    def disturbed(*arguments):
+        shutil.rmtree(tmp_path / "data.partial")
+        (tmp_path / "data.partial" / "scratch").mkdir(parents=True)
+        original(*arguments)
+
+    monkeypatch.setattr(prepare_module, "_write_split", disturbed)
+    with pytest.raises(Failed, match=r"was removed while its files were written.*start one at a time"):
+        prepare(experiment(tmp_path), tmp_path / "data")
 
 
 def test_what_is_not_ours_is_not_removed(tmp_path):

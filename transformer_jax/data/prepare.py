@@ -32,7 +32,7 @@ from transformer_jax.data.prepared import (
     write_arrays,
 )
 from transformer_jax.data.tokenizer import SymbolKind, Tokenizer, load_tokenizer, train_sentencepiece, train_symbols
-from transformer_jax.errors import BadInput
+from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files import atomic, paths
 from transformer_jax.files.digests import file_sha256, sha256
 from transformer_jax.files.progress import counting, tell
@@ -82,6 +82,13 @@ def _make(config: ExperimentConfig, corpus: Corpus, directory: Path) -> None:
             folder.mkdir(parents=True)
         _write(config, corpus, recipe, Text(partial / SCRATCH), partial / WHOLE)
         (partial / WHOLE).rename(directory)
+    except FileNotFoundError as error:
+        if partial not in Path(str(error.filename)).parents:
+            raise
+        raise Failed(
+            f"{partial}: was removed while its files were written. Where locks do not work, another process that "
+            "prepares the same data removes it: start one at a time"
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     atomic.sync_directory(directory.parent)
