@@ -1,4 +1,4 @@
-"""The one place that compiles. The functions of update/step.py are pure, and for one run; each is wrapped here, once.
+"""The one place that compiles training. The functions of update/step.py are pure, for one run; each is wrapped here once.
 
 | layer | one run | several runs as one program |
 |---|---|---|
@@ -6,6 +6,8 @@
 | jitted | `jit_step`, `make_eval_step` | `jit_together`: mapped over the runs by `vmap` |
 | an executable for each shape of batch | `Executables` | the same |
 | what a training calls | `CompiledRuns.advance`, `.evaluate`, `.new_states` | the same |
+
+`make_train_step` is `jit_step` for the loops of others, with checks; the `train` command uses `CompiledRuns`.
 
 Seeds are arguments of the programs, so runs that differ only in their seeds share them. Several runs may differ in more
 numbers (together.py), which are arguments too, with one number for each run. `TrainState.create` jits the state of one
@@ -76,7 +78,7 @@ def make_train_step(
     mesh: Mesh | None = None,
     abstract: TrainState | None = None,
 ) -> Callable[[Any, TrainState, Any], tuple[TrainState, StepOutcome]]:
-    """The jitted step (seed, state, batch) -> (state, metrics). It donates the old state, whose memory is reused.
+    """The jitted step (seed, state, batch) -> (state, outcome). It donates the old state, whose memory is reused.
 
     - `optimizer`: by default `make_optimizer(config)`, with muP's learning rates and optimizer.clip_norm. Another
       optimizer replaces all of these.

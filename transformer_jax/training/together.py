@@ -1,4 +1,4 @@
-"""Which runs can train together, as one program: those that differ only in what is a number to it.
+"""Which runs can train together, as one program (`compiled.jit_together`): those that differ only in numbers.
 
 These are the seed, the rates of dropout, label smoothing, the learning rate's schedule, and the optimizer's numbers.
 """

@@ -55,13 +55,13 @@ def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Sc
         decay = optax.schedules.cosine_decay_schedule(peak, after, alpha=config.final_fraction)
     else:
         decay = optax.schedules.linear_schedule(peak, peak * config.final_fraction, decaying, after - decaying)
-    return _with_warmup(peak, warmup, lambda step: decay(step - warmup))
+    return _with_warmup(peak, warmup, lambda update: decay(update - warmup))
 
 
 def _with_warmup(peak: float, warmup: int, after: Callable[[Any], Any]) -> optax.Schedule:
     def schedule(count: Any) -> Any:
-        step = count + 1
-        return jnp.where(step < warmup, peak * step / max(warmup, 1), after(step))
+        update = count + 1
+        return jnp.where(update < warmup, peak * update / max(warmup, 1), after(update))
 
     return schedule
 

@@ -156,7 +156,7 @@ def gathered(params: Any, shardings: Any) -> Any:
         if "fsdp" not in fsdp:
             return array
         joined = functools.partial(jax.lax.all_gather, axis_name="fsdp", axis=fsdp.index("fsdp"), tiled=True)
-        if "tensor" in tensor:  # XLA would gather over `tensor`, too
+        if "tensor" in tensor:  # XLA would gather over `tensor`, too; the mesh is the outer shard_map's
             joined = jax.shard_map(joined, axis_names={"tensor"}, in_specs=tensor, out_specs=tensor, check_vma=False)
         return joined(array)
 

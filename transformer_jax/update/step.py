@@ -6,8 +6,8 @@ divided by the weight of all tokens, and go to the optimizer.
 
 Sums over devices. Each device differentiates the loss of its own rows. A parameter that it holds whole needs one `psum`
 over `data` and `fsdp`, after the last microbatch. A parameter that is divided over `fsdp` is gathered inside what is
-differentiated, and the derivative of gathering sums over `fsdp` and scatters: in every microbatch, because a device has
-no room for the whole gradient. Then only `data` is left for `psum`.
+differentiated, and the derivative of gathering sums over `fsdp` and scatters. This happens in every microbatch, so that
+a device adds up only its part of the gradient. Then only `data` is left for `psum`.
 
 Dropout depends neither on the devices nor on where a run was interrupted. Its mask follows from the seed and the step
 (the key), the number of the microbatch, the module's path and its number of calls (flax), the element's row in the
@@ -240,6 +240,8 @@ def batch_gradient(
             gradient, sums = rows_gradient(config, objective, mesh, params, rows, key, gather)
         return jax.tree.map(summed, gradient, shards), jax.lax.psum(sums, sharding.BATCH_AXES)
 
+    # check_vma=False: the only collective inside what is differentiated is `all_gather`, not `psum`, whose derivative
+    # would need the check.
     everywhere, rows = PartitionSpec(), PartitionSpec(sharding.BATCH_AXES)
     # XLA cannot partition cuDNN's attention, not even over an axis of one device: then no axis is left to it.
     axes = mesh.axis_names if mesh.shape["tensor"] == 1 else sharding.BATCH_AXES
@@ -303,7 +305,8 @@ def batch_sums(
         variables, sides = {"params": gather(params)}, (batch.source, batch.target_input)
         return Transformer(config.model).apply(variables, *sides, inputs, method="features", **options)
 
-    if key is not None and config.train.rematerialize == "activations":  # not of the loss, which has its own gradient
+    # `auto` has been decided by training/compiled.py. Not of the loss, which has its own gradient.
+    if key is not None and config.train.rematerialize == "activations":
         features = jax.checkpoint(features, policy=KEPT)
     with matmul_precision(config.model):
         decoded_BTD, table_ND, bias_N = features(params)
