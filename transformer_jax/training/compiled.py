@@ -1,4 +1,4 @@
-"""The one place that compiles training. The functions of update/step.py are pure, for one run; each is wrapped here once.
+"""The one place that compiles training: each function of update/step.py, pure and for one run, is wrapped here once.
 
 | layer | one run | several runs as one program |
 |---|---|---|
