@@ -1,7 +1,10 @@
 """What `make docs` would refuse, found without building: pages left out, names that are not there."""
 
+import html
 import importlib
 import re
+import sys
+import types
 
 import pytest
 
@@ -40,3 +43,19 @@ def test_links_of_the_landing_page_lead_to_pages_of_the_site():
     links = re.findall(r'(?:\]\(|src=")(?!https?:)([^)#"]+)', page)
     assert len(links) > 20
     assert [link for link in links if not (DOCS / link).is_file()] == []
+
+
+def test_formulas_of_several_lines_reach_the_converter_as_it_knows_them(monkeypatch):
+    """latex2mathml, which only `make docs` has, knows `split` and shows the & of `aligned` as a letter."""
+    package, converter = (types.ModuleType(name) for name in ("latex2mathml", "latex2mathml.converter"))
+    converter.convert = lambda latex, display: f"<math display={display}>{latex}</math>"
+    for module in (package, converter):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    hook = load_module(str(DOCS / "assets/mathml.py"))
+    pages = [page.read_text() for page in sorted(DOCS.rglob("*.md"))]
+    blocks = [block for page in pages for block in re.findall(r"^```math\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)]
+    assert any("{aligned}" in block for block in blocks)
+    for block in blocks:
+        shown = hook.on_page_content(f'<div class="arithmatex">\\[\n{html.escape(block)}\\]</div>')
+        assert shown.startswith('<div class="formula"><math display=block>') and "{aligned}" not in shown
+        assert shown.count("{split}") == block.count("{aligned}")
