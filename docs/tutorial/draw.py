@@ -5,6 +5,7 @@ A diagram is a function that returns an SVG. Its colours follow the reader's lig
 
 import html
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -80,7 +81,10 @@ class Drawing:
         self._shapes.append(f'<rect class="{kind}" {place} rx="{radius:g}"/>')
 
     def text(self, x: float, y: float, text: str, kind: str = "") -> None:
-        self._shapes.append(f'<text class="{kind}" x="{x:g}" y="{self._size[1] - y:g}">{html.escape(text)}</text>')
+        """A text; in `W^Q` the letter behind ^ is raised."""
+        raised = r'<tspan dy="-5" font-size="9">\1</tspan><tspan dy="5">\2</tspan>'
+        shown = re.sub(r"\^(\w)([^^]*)", raised, html.escape(text))
+        self._shapes.append(f'<text class="{kind}" x="{x:g}" y="{self._size[1] - y:g}">{shown}</text>')
 
     def arrow(self, *points: tuple[float, float], shape: str = "", side: int = 1) -> None:
         """A line through points to an arrow head. The shape of what it carries stands beside its first part.
@@ -277,7 +281,7 @@ def recurrence(names: dict[str, str]) -> str:
         drawing.box(x, 50, 62, "x", "feed")
         drawing.box(x, 140, 62, "y", "attention")
         for other in places:
-            drawing.line((other, 50 + BOX), (x, 140), "faint" if other != places[3] else "")
+            drawing.line((other, 50 + BOX), (x, 140), "faint" if x != places[-1] else "")
     return drawing.svg()
 
 
@@ -349,13 +353,13 @@ SHARP = {
         "title": "The weights of eight keys of 64 numbers, with and without the division by the square root",
         "unscaled": "softmax of the scores",
         "scaled": "softmax of the scores / √64",
-        "note": "the same eight scores, with a standard deviation near 8",
+        "note": "the same eight scores, with a standard deviation of about 7",
     },
     "ko": {
         "title": "64차원 키 여덟 개의 가중치. 제곱근으로 나누기 전과 나눈 뒤",
         "unscaled": "점수의 소프트맥스",
         "scaled": "점수 / √64의 소프트맥스",
-        "note": "같은 점수 여덟 개. 표준편차는 8에 가깝다",
+        "note": "같은 점수 여덟 개. 표준편차는 약 7",
     },
 }
 SCORES = (-9.6, 2.4, 6.4, -3.2, 12.0, 0.8, -5.6, 8.8)
@@ -383,7 +387,7 @@ HEADS = {
         "title": "An input of 768 numbers is projected, cut into 12 heads of 64, and joined again",
         "input": "one word: 768",
         "projected": "Q, K, V: 12 × 64",
-        "each": "attention in each head alone",
+        "each": "each head attends to all words",
         "joined": "joined: 768",
         "mixed": "output: 768",
     },
@@ -391,7 +395,7 @@ HEADS = {
         "title": "768차원 입력을 투영하여 64차원 헤드 12개로 나누고 다시 이어 붙인다",
         "input": "단어 하나: 768",
         "projected": "Q, K, V: 12 × 64",
-        "each": "헤드마다 따로 어텐션",
+        "each": "헤드마다 모든 단어를 본다",
         "joined": "이어 붙임: 768",
         "mixed": "출력: 768",
     },
@@ -433,7 +437,7 @@ MASKS = {
         "rows": "rows ask, columns answer; filled: may attend",
     },
     "ko": {
-        "title": "세 가지 마스크: 원문의 패딩, 번역문의 미래와 패딩, 그리고 다시 원문의 패딩",
+        "title": "세 가지 마스크: 원문의 패딩, 번역문에서 뒤에 나올 단어와 패딩, 그리고 다시 원문의 패딩",
         "encoder": "인코더 셀프 어텐션",
         "decoder": "디코더 셀프 어텐션",
         "cross": "인코더-디코더 어텐션",
@@ -570,16 +574,18 @@ def alone(names: dict[str, str]) -> str:
 
 RESIDUAL = {
     "en": {
-        "title": "The residual stream: every sub-layer reads it and adds to it",
+        "title": "The residual stream: every sub-layer reads it and adds to it, and each sum is normalized",
         "input": "embedding + positions",
+        "sum": "+, norm",
         "output": "output of the encoder",
         "attention": "attention",
         "feed": "feed-forward",
         "layer": "layer",
     },
     "ko": {
-        "title": "잔차 연결을 따라 흐르는 벡터. 서브층은 그것을 읽고 결과를 더한다",
+        "title": "잔차 연결을 따라 흐르는 벡터. 서브층이 그것을 읽어 결과를 더하고, 합을 정규화한다",
         "input": "임베딩 + 위치",
+        "sum": "+, 정규화",
         "output": "인코더의 출력",
         "attention": "어텐션",
         "feed": "피드포워드",
@@ -601,8 +607,8 @@ def residual(names: dict[str, str]) -> str:
             start = y + 6 + (44 if side > 0 else 0)
             drawing.arrow((x, start), (x + side * 160, start), (x + side * 160, start + 8))
             drawing.box(x + side * 160, start + 8, 150, names[name], kind, 26)
-            drawing.arrow((x + side * 85, start + 21), (x + side * 11, start + 21))
-            drawing.plus(x, start + 21)
+            drawing.arrow((x + side * 85, start + 21), (x + side * 42, start + 21))
+            drawing.box(x, start + 10, 84, names["sum"], "norm", 22)
     return drawing.svg()
 
 
@@ -636,8 +642,6 @@ def teacher_forcing(names: dict[str, str]) -> str:
         drawing.arrow((x, 44), (x, 92))
         drawing.arrow((x, 128), (x, 176))
         drawing.box(x, 176, 100, words[t + 1], "norm")
-        if t < 3:
-            drawing.line((x + 50, 180), (x + 92, 40), "faint")
     return drawing.svg()
 
 
@@ -651,8 +655,8 @@ SMOOTHING = {
     },
     "ko": {
         "title": "다섯 클래스의 하드 라벨과 스무딩한 라벨. ε은 0.2",
-        "hard": "하드 라벨: 정답에 모두",
-        "soft": "스무딩한 라벨, ε = 0.2",
+        "hard": "하드 라벨: 정답이 1",
+        "soft": "소프트 라벨, ε = 0.2",
     },
 }
 
@@ -730,14 +734,14 @@ def beam(names: dict[str, str]) -> str:
 
 RESULTS = {
     "en": {
-        "title": "BLEU and the cost of training of two older models and of the Transformer",
-        "cost": "cost of training (floating-point operations)",
+        "title": "English-German: BLEU and the cost of training of two older models and of the Transformer",
+        "cost": "cost of training (floating-point operations, logarithmic)",
         "bleu": "BLEU",
         "models": ("GNMT + RL", "ConvS2S", "Transformer, base", "Transformer, big"),
     },
     "ko": {
-        "title": "이전의 두 모델과 트랜스포머의 BLEU, 학습에 든 연산 수",
-        "cost": "학습에 든 부동소수점 연산 수",
+        "title": "영어-독일어: 이전의 두 모델과 트랜스포머의 BLEU, 학습에 든 연산 수",
+        "cost": "학습에 든 부동소수점 연산 수(로그 눈금)",
         "bleu": "BLEU",
         "models": ("GNMT + RL", "ConvS2S", "트랜스포머 base", "트랜스포머 big"),
     },

@@ -30,8 +30,9 @@ SHOWN = {
 INSTALLING = {
     "en": ("Install the library first.", "`{source}` is the checkout in which this notebook lies. Elsewhere, as on a "
         "hosted notebook, put a wheel beside it (`pip wheel --no-deps .` in a checkout makes one) and write its name."),
-    "ko": ("먼저 라이브러리를 설치합니다.", "`{source}`는 이 노트북이 들어 있는 체크아웃입니다. 호스팅된 노트북에서는 "
-        "노트북 옆에 휠을 두고(체크아웃에서 `pip wheel --no-deps .`로 만듭니다) 그 이름을 대신 쓰십시오."),
+    "ko": ("먼저 라이브러리를 설치합니다.", "`{source}`는 이 노트북이 들어 있는 체크아웃입니다. Colab처럼 "
+        "원격에서 실행하는 노트북에서는 노트북 옆에 휠(wheel) 파일을 두고"
+        "(체크아웃에서 `pip wheel --no-deps .`로 만듭니다) 그 이름을 대신 쓰십시오."),
 }  # fmt: skip
 
 
@@ -61,7 +62,7 @@ def notebook(page: Path) -> str:
     """The notebook of a page, as JSON."""
     folder, text = page.parent / "notebooks", page.read_text()
     language = "ko" if "ko" in page.parts else "en"
-    text = re.sub(r"^<!--.*-->\n+", "", text)
+    text = re.sub(r"^<!-- english: .*-->\n+", "", text, flags=re.MULTILINE)
     text, solutions = _without_solutions(text)
     title, _, text = text.partition("\n")
     source, (always, in_checkout) = source_of_package(folder, urls()), INSTALLING[language]
