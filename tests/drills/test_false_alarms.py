@@ -5,8 +5,10 @@ docs/statistics.md, `-k beside` the figures of the second, `-k different`, `-k e
 those of its text.
 """
 
+import collections
 import functools
 import itertools
+import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,10 +16,10 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from tests.support.finished_sweeps import variant
+from tests.support.finished_sweeps import edit, make_sweep, variant
 from transformer_jax.report import statistics
-from transformer_jax.report.findings import effects
-from transformer_jax.report.results import _variant
+from transformer_jax.report.findings import effects, find
+from transformer_jax.report.results import _variant, load_sweep
 from transformer_jax.report.statistics import (
     bleu_scores,
     contrasts,
@@ -157,6 +159,30 @@ def test_false_alarms_of_whole_families(measure, wild, seeds, variants, unequal,
         alarms += any(found.significant for found in contrasts(scores, groups, differences(variants)))
     print(f"{measure.__name__}: {seeds} seeds, {variants} variants, x e^±{unequal}, the last x {wild:g}: {alarms}")
     assert alarms / TRIALS <= 0.05 + sure(TRIALS)
+
+
+def test_a_metric_of_sentences_on_a_named_test_set(tmp_path):
+    """Whole sweeps: what is planted on the set called long is found there alone, and a control differs from nothing."""
+    made = [variant("base"), variant("planted"), variant("again", same_as="base")]
+    sweep = make_sweep(tmp_path, made, (0, 1, 2), ("test", "long"), 50, primary="mine")
+    dice, found, sweeps = np.random.default_rng(0), collections.Counter(), 200
+    for _ in range(sweeps):
+        for split in ("test", "long"):
+            hard_N = dice.normal(60.0, 15.0, 50)
+            for path in sorted(sweep.glob(f"runs/*/*/translations/{split}.latest.json")):
+                planted = 10.0 * (path.parts[-4] == "planted" and split == "long")
+                scores_N = hard_N + planted + dice.normal(0.0, 1.0) + dice.normal(0.0, 10.0, 50)
+                measures = json.loads(path.read_text())["measures"] | {"mine": {"score": scores_N.mean()}}
+                edit(path, measures=measures, sentence_scores={"mine": scores_N.tolist()})
+        for test in find(load_sweep(sweep)):
+            mine = test.by_metric["mine"]
+            for name, difference in (*mine.families["differences"].items(), *mine.families["controls"].items()):
+                found[test.split, name] += difference.significant
+    print(found)
+    assert found["long", "planted"] >= 0.9 * sweeps
+    assert len(found) == 4 and max(found[key] for key in found if key != ("long", "planted")) <= sweeps * (
+        0.05 + sure(sweeps)
+    )
 
 
 def patterns(variants):

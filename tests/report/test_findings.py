@@ -3,6 +3,8 @@
 import csv
 import dataclasses
 import json
+import math
+import re
 import shutil
 import types
 
@@ -240,6 +242,55 @@ def test_runs_have_their_levels_and_updates(asked):
     with open(asked.directory / "runs.csv", newline="", encoding="utf-8") as file:
         row = next(row for row in csv.DictReader(file) if row["variant"] == "pre")
     assert (row["level_heads"], row["level_norm"], row["updates"]) == ("8", "pre", "1000")
+
+
+SIZES = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}
+
+
+def numbers_in(latex):
+    """Each number in the rows of a LaTeX table, with its decimals and the unit after it, by the name of the row."""
+    body = latex.partition("\\midrule")[2].partition("\\bottomrule")[0].replace("$-$", "-").replace("\\,", " ")
+    rows = [line.removesuffix(" \\\\").split(" & ") for line in body.splitlines() if " & " in line]
+    number = r"([-+]?\d[\d,]*(?:\.(\d+))?) ?([kMGT]\b)?"
+    return {
+        re.sub(r"\{,superscript.*|\$.*?\$", "×", name): [
+            (float(found[1].replace(",", "")), len(found[2] or ""), SIZES.get(found[3], 1.0))
+            for cell in cells
+            for found in re.finditer(number, cell)
+        ]
+        for name, *cells in rows
+    }
+
+
+@pytest.mark.parametrize("decimals", [None, 4])
+def test_every_number_of_the_latex_is_in_a_csv(asked, tmp_path, decimals):
+    """To the decimals that are shown; differences of perplexity are logarithms there, and percent here."""
+    write_report(asked.content.sweep.path, tmp_path, ["html", "latex"], ["*"], decimals)
+    known = {"table": ("table.csv", "variant"), "effects": ("contrasts.csv", "contrast")}
+    known |= dict.fromkeys(("simple_effects", "contrasts", "controls"), ("contrasts.csv", "contrast"))
+    checked = 0
+    for name, (file, key) in known.items():
+        csv_rows = list(csv.DictReader((tmp_path / file).read_text().splitlines()))
+        for row, numbers in numbers_in((tmp_path / f"{name}_test.tex").read_text()).items():
+            texts = [text for of_csv in csv_rows if of_csv[key] == row for text in of_csv.values()]
+            values = [float(text) for text in texts if re.fullmatch(r"[-+]?\d[-+.e\d]*", text)]
+            values += [100 * math.expm1(value) for value in values if abs(value) < 10]
+            for number, places, size in numbers:
+                near = 0.501 * 10.0**-places
+                assert any(abs(value / size - number) <= near for value in values), (name, row, number)
+                checked += 1
+    assert checked > 100
+
+
+def test_decimals_are_those_asked_for(asked, tmp_path, capsys):
+    sweep = str(asked.content.sweep.path)
+    for decimals in (0, 3):
+        assert cli.main(["report", sweep, f"--output={tmp_path}", "--format=latex", f"--decimals={decimals}"]) == 0
+        numbers = numbers_in((tmp_path / "effects_test.tex").read_text())
+        assert len(numbers) == 3
+        assert {places for row in numbers.values() for _, places, _ in row} == {decimals}
+    assert cli.main(["report", sweep, "--decimals=many"]) == 2 and "--decimals" in capsys.readouterr().err
+    assert cli.main(["report", f"{sweep}/runs/base/seed-0", "--decimals=2"]) == 2
 
 
 def test_effects_of_a_design_that_lacks_a_cell_are_not_compared(asked, tmp_path):

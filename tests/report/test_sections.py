@@ -144,7 +144,7 @@ def test_lengths_are_of_variants_on_one_test_set(sweep):
     assert [column.title for column in by_length.columns] == ["examples", "base", "A h=4"]
 
 
-# Learning rates
+# Tuning
 
 
 def facts(factor, losses, **more):
@@ -173,7 +173,7 @@ def tuned(sweep):
 
 def lines_of(report, name):
     """The cells of a variant in the table about learning rates, by column."""
-    table = [line for line in report.markdown.partition("## Learning rates")[2].splitlines() if line.startswith("|")]
+    table = [line for line in report.markdown.partition("## Tuning")[2].splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table]
     return dict(zip(rows[0], next(row for row in rows if row[0] == name), strict=True))
 
@@ -193,6 +193,54 @@ def test_what_was_tried_and_what_it_cost(tuned):
     assert "validation loss x 0.5" in report.page and "None is chosen" not in report.markdown
     write(tuned / "tuned.json", {"base": facts(1.0, (3.0, 2.0, 2.5))})  # tuning was added, and has not come further
     assert "None is chosen for A h=1, A h=4: runs of these have" in Report(tuned).markdown
+
+
+@pytest.fixture
+def searched(sweep):
+    """Of A h=1 the second drawn setting was chosen, of the others their own."""
+    search = {"optimizer.learning_rate": ["log_uniform", 1e-4, 1e-2], "model.activation": ["choice", "relu", "gelu"]}
+    changed(sweep, search=search, trials=3, propose=None)
+    values = [{}, *({"optimizer.learning_rate": rate, "model.activation": "gelu"} for rate in (2e-3, 4e-3))]
+    numbers = {"base": (0, (2.0, 2.5, None)), "A h=1": (2, (3.0, 2.9, 2.8)), "A h=4": (0, (2.24, 2.25, 2.3))}
+    settings = {str(number): each for number, each in enumerate(values)}
+    records = {}
+    for name, (number, losses) in numbers.items():
+        of_search = {"setting": number, "settings": settings, "losses": dict(zip(settings, losses, strict=True))}
+        records[name] = facts(1.0, (3.0, 2.0, 2.5)) | of_search
+    write(sweep / "tuned.json", records)
+    for run in (seed_folder(sweep, "A h=1", seed) for seed in (0, 1)):
+        run.rename(run.with_name(f"setting-2-{run.name}"))
+    return sweep
+
+
+def test_the_settings_of_a_search(searched):
+    report = Report(searched)
+    base, one = (lines_of(report, name) for name in ("base", "A h=1"))
+    assert one == {
+        "variant": "A h=1",
+        "chosen of": "2 of 3",
+        "optimizer.learning\\_rate": "0.004",
+        "model.activation": "gelu",
+        "validation loss": "2.8000 chosen",
+        "its own": "3.0000",
+        "no loss": "0",
+    }
+    assert base["no loss"] == "1" and base["model.activation"] == "its own"
+    assert (
+        "3 settings were tried for each variant with seeds that no other run has: its own, and 2 drawn at random from "
+        "optimizer.learning\\_rate (log\\_uniform, 0.0001, 0.01), model.activation (choice, relu, gelu)."
+    ) in report.markdown
+    assert "Chosen: base setting 0, A h=1 setting 2, A h=4 setting 0." in report.markdown
+    assert "3 settings were tried" in (searched / "report/checklist.md").read_text()
+    assert "its own" in report.page and "All 6 runs are finished" in report.markdown
+    tuning = report.json["tuning"]
+    assert tuning["trials"] == 3 and tuning["variants"]["A h=1"]["settings"]["2"]["model.activation"] == "gelu"
+    rows = list(csv.DictReader((searched / "report/settings.csv").read_text().splitlines()))
+    assert len(rows) == 9 and [row["setting"] for row in rows if row["chosen"] == "True"] == ["0", "2", "0"]
+    assert [row["validation_loss"] for row in rows[:3]] == ["2.0", "2.5", ""]
+    assert rows[5]["optimizer.learning_rate"] == "0.004"
+    changed(searched, propose="own.py:next")
+    assert "and 2 that own.py:next proposed from" in Report(searched).markdown
 
 
 def test_a_damaged_record_of_tuning_is_an_error(tuned):

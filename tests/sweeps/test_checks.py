@@ -58,6 +58,9 @@ def test_all_that_is_wrong_is_reported_at_once():
     assert all(map(str.startswith, found, expected)), found
 
 
+RATES = {"optimizer.learning_rate": ("log_uniform", 1e-4, 1e-2)}
+
+
 @pytest.mark.parametrize(
     ("variants", "changes", "option"),
     [
@@ -104,6 +107,14 @@ def test_all_that_is_wrong_is_reported_at_once():
         ([FOUR], {"answered_by": "simple_effects"}, "no variant has levels"),
         ([FOUR], {"answered_by": "contrasts"}, "answered_by = 'contrasts': there are none"),
         ([FOUR], {"weights": "ema"}, "optimizer.ema"),
+        ([FOUR], {"tune": (1, 2), "search": RATES, "trials": 9}, "tune and search: leave one out"),
+        ([FOUR], {"seeds": [1_000_001], "search": RATES, "trials": 9}, "seeds"),
+        ([FOUR], {"search": RATES}, "trials = None: must be the number of settings to try"),
+        ([FOUR], {"trials": 9}, "search = {}: must have a range"),
+        ([FOUR], {"search": RATES, "trials": 9, "propose": "missing.py:f"}, "missing.py"),
+        ([FOUR], {"search": {"optimizer.ema": ("choice", [0.9], 0.99)}, "trials": 9}, "choices must be numbers"),
+        ([], {"search": {"optimizer.decay_fraction": ("uniform", 0.1, 0.5)}, "trials": 9}, "has no effect here"),
+        ([], {"search": {"model.num_heads": ("choice", 2, 3)}, "trials": 9}, "search: setting 1 of variant 'base', {"),
         ([Variant("a", {"model": {"d_ff": 64}})], {}, "variant 'a': model: no such option"),
         ([], {"vary": ["dropout"]}, "vary"),
         ([], {"vary": ["order"], "overrides": [("data.order_seed", "1")]}, "data.order_seed = 1"),
@@ -147,3 +158,28 @@ def test_tune_needs_a_schedule_with_a_peak(tmp_path):
     defined(own, peaked, tune=())
     (problem,) = problems(own, peaked, tune=(1, 2))
     assert problem.startswith("file.py: variant 'own': optimizer.schedule")
+
+
+def test_all_wrong_ranges_are_reported_at_once():
+    ranges = {
+        "model.dropuot": (("uniform", 0, 1), "no such option"),
+        "seed": (("choice", 1, 2), "cannot be searched"),
+        "data.valid_size": (("uniform", 5, 9), "cannot be searched: a search is of options that change the training"),
+        "decode.beam": (("choice", 1, 4), "cannot be searched"),
+        "model.num_heads": (("choice", 2, 4), "the variant 'h = 4' changes it"),
+        "model.dropout": (("uniform", 0, 1), "1.0: must be at least 0 and below 1"),
+        "train.label_smoothing": (("uniform", 0.2, 0.1), "the first number must be below the second"),
+        "optimizer.learning_rate": (("log_uniform", 0, 1), "the first number must be below the second, and above 0"),
+        "optimizer.beta1": (
+            (0.8, 0.99),
+            'must be one of ("uniform", low, high), ("log_uniform", low, high), ("choice"',
+        ),
+        "optimizer.beta2": ("uniform", 'must be one of ("uniform", low, high)'),
+        "optimizer.weight_decay": (("uniform", 0, "much"), "must be one of"),
+        "model.activation": (("choice", "relu", "glue"), "'glue': must be"),
+        "model.d_ff": (("uniform", 16, 32.5), "32.5: must be a whole number"),
+    }
+    found = problems(FOUR, search={path: given for path, (given, _) in ranges.items()}, trials=1)
+    assert found.pop(0).startswith("file.py: trials = 1: must be the number of settings to try: at least 2")
+    for problem, (path, (given, message)) in zip(found, ranges.items(), strict=True):
+        assert problem.startswith(f"file.py: search[{path!r}] = {given!r}: ") and message in problem

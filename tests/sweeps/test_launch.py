@@ -110,25 +110,6 @@ def test_a_lowest_loss_between_others_is_not_warned_of(tuned, capsys):
     assert "edge" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("by_seed", "chosen"),
-    [
-        ({0.5: (2.0, 2.1), 1: (1.9, 2.0), 2: (1.8, 2.05)}, 1),  # 2 is the best on average, but not with both seeds
-        ({0.5: (2.0, 2.1), 1: (1.9, 2.0), 2: (1.8, 1.95)}, 2),
-        ({0.5: (1.9, 1.8), 1: (2.9, 2.0), 2: (1.8, 1.85)}, 2),  # as near to 1 as 0.5, and better on average
-        ({1: (2.0, 2.0), 2: (1.0, 1.85)}, 2),  # better by far with one seed, and a little with the other
-        ({0.5: (2.0, 2.1), 1: ("diverged", 1.0), 4: (1.9, 2.2)}, 0.5),
-    ],
-)
-def test_a_rate_other_than_the_variants_own_must_be_better_with_every_tuning_seed(folder, by_seed, chosen):
-    definition = defined(FOUR, tune=tuple(by_seed))
-    runs = folder.tuning_runs(definition, ["base"])
-    for run in runs:
-        end(run, by_seed[run.factor][run.seed - 1_000_000])
-    choice = launch.best_rate(runs)
-    assert choice["factor"] == chosen and list(choice["losses"]) == [f"{factor:g}" for factor in by_seed]
-
-
 def test_tuning_and_factors_may_be_added_to_a_sweep(folder, tuned):
     """Runs at another rate are kept, and count again when their rate is chosen again."""
     assert tuned({}, definition=defined(FOUR, seeds=2))[0].run() == 0
@@ -164,6 +145,23 @@ def test_seeds_that_are_added_after_a_report_are_warned_of(folder, capsys):
     for seeds in (2, 3):
         launch.ready(folder, defined(seeds=seeds), LaunchOptions())
         assert ("warning: seeds 2 are added" in capsys.readouterr().err) == (seeds == 3)
+
+
+def test_what_changes_the_design_is_told(folder, capsys):
+    """--together at the first start, and variants that are added later."""
+    together = LaunchOptions(together=0)
+    told = "--together: all seeds see the training pairs in one order"
+    for options, is_told in ((LaunchOptions(), False), (together, True)):
+        launch.ready(folder, defined(FOUR, seeds=2), options)
+        assert (told in capsys.readouterr().err) == is_told
+    folder.save(launch.ready(folder, defined(FOUR, seeds=2), together))
+    capsys.readouterr()
+    launch.ready(folder, defined(FOUR, WIDE, seeds=2), LaunchOptions())
+    printed = capsys.readouterr().err
+    assert told in printed, "the design stays that of the first start"
+    assert "note: wide added to 1 variant beside the baseline: intervals and p-values are corrected for more" in printed
+    launch.ready(folder, defined(FOUR, seeds=3), LaunchOptions())
+    assert "note: " not in capsys.readouterr().err
 
 
 def test_runs_train_at_the_very_rate_that_was_tried(folder, tuned):

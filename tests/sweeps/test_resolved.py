@@ -9,6 +9,7 @@ from transformer_jax.config import default_config, from_config_dict
 from transformer_jax.errors import BadInput
 from transformer_jax.extension import UserCodeError
 from transformer_jax.sweeps import Variant, resolved
+from transformer_jax.sweeps.definition import Setting
 
 
 def test_a_variant_is_its_difference():
@@ -75,6 +76,7 @@ def test_only_picks_variants():
 
 def test_factors_are_of_the_peak_rate():
     definition = defined(Variant("paper", {"optimizer.learning_rate": None}))
-    assert definition.experiment("base", 0, 2.0).optimizer.learning_rate == 6e-3
-    assert definition.experiment("paper", 0, 0.5).optimizer.learning_rate == pytest.approx(0.5 * (16 * 4) ** -0.5)
+    half, twice = Setting("rate", 0.5), Setting("rate", 2.0)
+    assert definition.experiment("base", 0, twice).optimizer.learning_rate == 6e-3
+    assert definition.experiment("paper", 0, half).optimizer.learning_rate == pytest.approx(0.5 * (16 * 4) ** -0.5)
     assert definition.experiment("paper", 0).optimizer.learning_rate is None

@@ -26,10 +26,12 @@ IN_TERMINAL = ("primary", "command", "commit", "cpu", "devices")  # of what the 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="SWEEP", type=path, help="the folder of a sweep, or of a run")
     parser.add_argument("--output", type=path, metavar="DIR", help="where to write the report (default: SWEEP/report)")
-    about = "html (the default), latex, svg, pdf, or several, separated by commas"
     parser.add_argument("--json", action="store_true", help="print report.json, and no tables")
     about = "columns of LaTeX tables, by the names they have in table.csv, separated by commas: bleu*,parameters"
     parser.add_argument("--columns", type=lambda text: text.split(","), default=(), metavar="NAMES", help=about)
+    about = "decimals of scores and differences; by default 2, 3 where scores are below 10, 1 in percent"
+    parser.add_argument("--decimals", type=int, choices=range(10), metavar="N", help=about)
+    about = "html (the default), latex, svg, pdf, or several, separated by commas"
     parser.add_argument("--format", dest="formats", type=formats, default=("html",), metavar="FORMAT", help=about)
 
 
@@ -46,10 +48,9 @@ def run(arguments: argparse.Namespace) -> None:
     from transformer_jax.report.text import terminal_table
 
     if single_run.is_run(arguments.folder):
-        if "html" not in arguments.formats or arguments.columns:
-            raise BadInput(
-                f"--format, --columns: {arguments.folder} is a run; only a sweep has tables and figures for papers"
-            )
+        if "html" not in arguments.formats or arguments.columns or arguments.decimals is not None:
+            place = f"--format, --columns, --decimals: {arguments.folder}"
+            raise BadInput(f"{place} is a run; only a sweep has tables and figures for papers")
         text, files = single_run.write(arguments.folder, arguments.output)
         if arguments.json:
             print(files[0].read_text(encoding="utf-8"), end="")
@@ -58,7 +59,9 @@ def run(arguments: argparse.Namespace) -> None:
         return
     if arguments.columns and "latex" not in arguments.formats:
         raise BadInput("--columns: has no effect without --format=latex")
-    report, files = write.write_report(arguments.folder, arguments.output, arguments.formats, arguments.columns)
+    report, files = write.write_report(
+        arguments.folder, arguments.output, arguments.formats, arguments.columns, arguments.decimals
+    )
     if arguments.json:
         print(write.json_text(to_json(report)), end="")
         return

@@ -10,10 +10,10 @@ The file has a function get_sweep(scale) that returns a Sweep: a base config, va
 --config.group.name=value changes the base, and so all variants. All variants are checked before the first run starts,
 and everything that is wrong is reported.
 
-Each run is a separate process with its own folder, SWEEP/runs/VARIANT/seed-N (rate-FACTOR-seed-N at a tuned learning
-rate), as `train` makes it; a run that fails does not affect the others. The same command again runs what is missing and
-repeats nothing, even after a kill. Options that affect results may not change; variants, seeds, test sets, contrasts,
-analyses and factors of --tune may be added.
+Each run is a separate process with its own folder, SWEEP/runs/VARIANT/seed-N (rate-FACTOR-seed-N or
+setting-NUMBER-seed-N at a tuned setting), as `train` makes it; a run that fails does not affect the others. The same
+command again runs what is missing and repeats nothing, even after a kill. Options that affect results may not change;
+variants, seeds, test sets, contrasts, analyses, factors of --tune and trials may be added.
 Without FILE it resumes the sweep in SWEEP. Ctrl-C saves and ends. Exit status, also of --status: 0 when all runs are
 finished, 1 when one failed, 75 when some are not finished; 2 for bad input.
 """

@@ -15,7 +15,7 @@ import numpy as np
 from transformer_jax.errors import visible
 from transformer_jax.pictures.plots import COLOURS, INK, encoded, literal, plain_figure
 from transformer_jax.report.findings import DIFFERENCES, Compared, Family, TestFindings
-from transformer_jax.report.metrics import PERPLEXITY, Metric
+from transformer_jax.report.metrics import Metric
 from transformer_jax.report.results import SweepResult, VariantResult
 from transformer_jax.report.statistics import Difference
 
@@ -129,7 +129,7 @@ def forests(findings: TestFindings, sweep: SweepResult) -> dict[str, dict[str, F
 def _forest(compared: Compared, family: Family, unit: str, sweep: SweepResult) -> Forest:
     metric, differences, seeds, margin = compared.metric, {}, {}, None
     x, scores = metric.points, {name: np.array(values) for name, values in compared.scores.items()}
-    if metric is PERPLEXITY:
+    if metric.is_ratio:
         x, scores = f"perplexity per {unit} in %", {name: np.log(values) for name, values in scores.items()}
     for name, found in compared.families[family.key].items():
         low, value, high = map(metric.shown, (found.low, found.value, found.high))

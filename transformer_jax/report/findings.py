@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.report.metrics import BLEU, EXACT_MATCH, LARGEST_EXPONENT, PERPLEXITY, Metric, metrics_of
+from transformer_jax.report.metrics import BLEU, EXACT_MATCH, LARGEST_EXPONENT, Metric, metrics_of
 from transformer_jax.report.results import Measured, SweepResult, VariantResult
 from transformer_jax.report.statistics import (
     Difference,
@@ -248,7 +248,7 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
     # Whether exact match says anything.
     tells = any(run.groups or run.right_N.any() for same in comparable.values() for run in same)
     if sweep.primary != EXACT_MATCH.key and not tells:
-        metrics.remove(EXACT_MATCH)
+        metrics = [metric for metric in metrics if metric.key != EXACT_MATCH.key]
     by_metric = {}
     for metric in metrics:
         shown: SeedScores = {
@@ -257,7 +257,7 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
         scores[metric.key] = shown
         whole = {name: same for name, same in comparable.items() if all(metric.of(run) is not None for run in same)}
         if whole:
-            if metric is PERPLEXITY and not is_one_unit:
+            if metric.is_ratio and not is_one_unit:
                 shown = scores["word_perplexity"]
             role = "primary" if metric.key == sweep.primary and split == sweep.tests[0] else "secondary"
             by_metric[metric.key] = _compared(sweep, metric, shown, whole, families, role * bool(sweep.primary))
@@ -331,11 +331,11 @@ def _scores(metric: Metric, runs: Sequence[Measured]) -> Scores:
     if not metric.by_sentence:
         return Scores(np.array([metric.of(run) for run in runs]), np.zeros((len(runs), len(runs))), 10**9)
     clusters_N, units_N = runs[0].clusters_N, runs[0].tokens_N
-    if metric is BLEU:
+    if metric.key == BLEU.key:
         return bleu_scores(np.stack([run.statistics_N10 for run in runs]), clusters_N)
-    if metric is EXACT_MATCH:
+    if metric.key == EXACT_MATCH.key:
         return mean_scores(np.stack([100 * run.right_N for run in runs]), clusters_N, metric.largest)
-    if metric is not PERPLEXITY:
+    if not metric.is_ratio:
         return mean_scores(np.stack([run.scores[metric.key] for run in runs]), clusters_N)
     if not all(np.array_equal(run.tokens_N, units_N) for run in runs):
         # Words per sentence as BLEU counts them in the reference, plus one for its end, scaled to the set's words.

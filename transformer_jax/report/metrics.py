@@ -28,20 +28,23 @@ class Metric(NamedTuple):
     points: str = "BLEU"  # what a difference is a number of
     largest: float = 100.0  # score, where the lowest is 0; infinite where scores may be any
     by_sentence: bool = True  # whether scores of sentences are known, so that intervals account for their choice
+    is_ratio: bool = False  # compared by its logarithm
+    decimals: int | None = None  # of scores and differences; none = what suits the metric
 
     def shown(self, difference: float) -> float:
         """A difference in points, or of the logarithms of perplexities the change in percent."""
-        return 100 * math.expm1(min(difference, LARGEST_EXPONENT)) if self is PERPLEXITY else float(difference)
+        return 100 * math.expm1(min(difference, LARGEST_EXPONENT)) if self.is_ratio else float(difference)
 
     def change(self, difference: float) -> str:
         """ "+1.20" points, or "+1.2 %" of perplexity."""
         shown = self.shown(difference)
-        form = self.form if self is not PERPLEXITY else "+.1f" if shown < 1e5 else "+.0e"
-        return f"{shown:{form}}{' %' * (self is PERPLEXITY)}".replace("-", "−")
+        form = self.form if self.decimals is None else f"+.{self.decimals}f"
+        form = "+.0e" if self.is_ratio and shown >= 1e5 else form
+        return f"{shown:{form}}{' %' * (self.is_ratio)}".replace("-", "−")
 
     def interval(self, difference: Difference) -> str:
         """The interval, or why there is none that says anything."""
-        widest = math.log(WIDE) if self is PERPLEXITY else self.largest
+        widest = math.log(WIDE) if self.is_ratio else self.largest
         if difference.error == difference.value == 0:
             return ALL_TIE
         if difference.low <= -widest and difference.high >= widest:
@@ -60,23 +63,23 @@ class Metric(NamedTuple):
         return "equivalent" if difference.equivalent else self.mark(difference) or "undecided"
 
     def margin_text(self, margin: float) -> str:
-        if self is PERPLEXITY:
+        if self.is_ratio:
             return f"{100 * margin:g} % of perplexity"
         return f"{margin:g} {self.points}"
 
     def mde_text(self, size: float) -> str:
         """A minimum detectable difference; "" if no score can change so much."""
-        if self is PERPLEXITY:
+        if self.is_ratio:
             return f"{self.change(-size)} or {self.change(size)} of perplexity"
         return f"{self.change(size).replace('+', '±')} {self.points}" if size <= self.largest else ""
 
     def largest_within(self, margin: float) -> float:
         """The largest difference that is within a margin, which of perplexity is a ratio less 1."""
-        return math.log1p(margin) if self is PERPLEXITY else margin
+        return math.log1p(margin) if self.is_ratio else margin
 
     def published_difference(self, score: float, baseline: float) -> float:
         """The difference of published scores on the scale of ours."""
-        return math.log(score / baseline) if self is PERPLEXITY else score - baseline
+        return math.log(score / baseline) if self.is_ratio else score - baseline
 
 
 def _other(key: str, title: str, name: str, sign: int = 1, by_sentence: bool = False, **display: Any) -> Metric:
@@ -85,7 +88,7 @@ def _other(key: str, title: str, name: str, sign: int = 1, by_sentence: bool = F
 
 
 BLEU = Metric("bleu", "BLEU", "BLEU", 1, lambda run: run.bleu)
-PERPLEXITY = Metric("perplexity", "PPL", "Perplexity", -1, lambda run: run.perplexity)
+PERPLEXITY = Metric("perplexity", "PPL", "Perplexity", -1, lambda run: run.perplexity, "+.1f", is_ratio=True)
 EXACT_MATCH = Metric(
     "exact_match", "exact", "Exact match", 1, lambda run: run.exact_match, "+.1f", "points of exact match"
 )
@@ -110,6 +113,7 @@ def metrics_of(sweep: SweepResult) -> list[Metric]:
         sign = -1 if is_lowest else 1
         by_sentence = all(name in measured.scores for measured in tested if name in measured.others)
         metrics.append(_other(name, name, name, sign, by_sentence, form="+.3g", points=name, largest=math.inf))
+    metrics = [metric._replace(decimals=sweep.decimals) for metric in metrics]
     return sorted(metrics, key=lambda metric: metric.key != sweep.primary)
 
 

@@ -53,7 +53,7 @@ class Report(NamedTuple):
     problems: Sequence[str]  # damaged files
     tests: Sequence[TestReport]  # the main one first
     exact_match: Sequence[Section]  # of each test set where any translation is right
-    learning_rates: Section
+    tuning: Section
     scatter: figures.Curves | None
     curves: Sequence[figures.Curves]
     analyses: Sequence[Section]
@@ -90,7 +90,7 @@ def report_of(sweep: SweepResult) -> Report:
         problems=[*sweep.problems, *problems],
         tests=[_test_report(sweep, test) for test in findings],
         exact_match=[sections.exact_match(sweep, test) for test in findings if EXACT_MATCH.key in test.by_metric],
-        learning_rates=sections.learning_rates(sweep),
+        tuning=sections.tuning(sweep),
         scatter=figures.score_against_compute(sweep, findings[0]),
         curves=figures.learning_curves(sweep),
         analyses=analyses,
@@ -142,11 +142,10 @@ def summary(sweep: SweepResult, test: TestFindings) -> list[str]:
         return [f"On {test.split}, nothing is measured yet."]
     compared = [found for found in test.by_metric.values() if any(found.families.values())]
     if not sweep.primary:
-        compared.sort(key=lambda found: found.metric is not EXACT_MATCH)
+        compared.sort(key=lambda found: found.metric.key != EXACT_MATCH.key)
     seeds = sorted({count for difference in test.differences.values() for count in difference.seeds})
-    of_100 = [
-        found.mean(sweep.baseline) or 0 for found in test.by_metric.values() if found.metric in (BLEU, EXACT_MATCH)
-    ]
+    keys = (BLEU.key, EXACT_MATCH.key)
+    of_100 = [found.mean(sweep.baseline) or 0 for key, found in test.by_metric.items() if key in keys]
     return words("findings", sweep, test, compared, seeds, test.by_metric[BLEU.key].mean(sweep.baseline), max(of_100))
 
 
@@ -228,7 +227,7 @@ def to_json(report: Report) -> dict[str, Any]:
             for run in sweep.runs
         ],
         "tests": [_test_json(test) for test in report.tests],
-        "tuning": report.learning_rates.facts,
+        "tuning": report.tuning.facts,
         "published": report.tests[0].published.facts,
         "exact_match": [section.facts for section in report.exact_match],
         "analyses": [_analysis_json(section) for section in report.analyses],

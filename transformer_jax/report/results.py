@@ -22,7 +22,8 @@ from transformer_jax.runs.metrics import metrics_lines
 from transformer_jax.runs.records import Record, difference
 from transformer_jax.sweeps.definition import SOURCES, Looks, Sweep, Tuning, Variant, fields
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.run import Attempt, Result, seed_folder
+from transformer_jax.sweeps.run import Attempt, Result
+from transformer_jax.sweeps.search import chosen
 from transformer_jax.sweeps.status import state_of
 
 # The seeds that a sweep had at each report, so that it is known which came after one.
@@ -143,6 +144,7 @@ class SweepResult(Sweep):
     tuned: Mapping[str, Tuning]  # a loss that is None: a run diverged
     looks: Sequence[Sequence[int]]  # the seeds that all compared variants had at each report with other ones
     problems: Sequence[str]  # one line for each damaged file
+    decimals: int | None = None  # of scores and differences in texts and tables
 
     @property
     def runs(self) -> list[RunResult]:
@@ -194,7 +196,9 @@ def load_sweep(folder: str | Path) -> SweepResult:
     # A damaged one is an error: it says which runs are compared.
     with parsing(path / "tuned.json"):
         for name, facts in sweep.tuned().items():
-            losses = {factor: number(loss) for factor, loss in facts["losses"].items()}
+            if definition.get("search") and "setting" not in facts:
+                raise ValueError(f"{name}: has no setting")
+            losses = {setting: number(loss) for setting, loss in facts["losses"].items()}
             tuned[name] = {key: value for key, value in facts.items() if key in Tuning.__annotations__}
             tuned[name]["losses"] = losses
     with parsing(path / LOOKS, problems):
@@ -241,11 +245,11 @@ def _variant(
     name, folder, tests = facts["name"], inside(path / "runs", facts["slug"], path), definition["tests"]
     baseline = facts["baseline"] or definition["baseline"]
     known = {"baseline": "" if baseline == name else baseline, "same_as": facts["same_as"] or ""}
-    # A control has the changes and the learning rate of the variant that it repeats.
+    # A control has the changes and the setting of the variant that it repeats.
     twin = facts["same_as"] or name
     known["changes"] = {each["name"]: each["changes"] for each in definition["variants"]}[twin]
-    factor = tuned[twin]["factor"] if twin in tuned else 1.0
-    runs = [_run(folder / seed_folder(seed, factor), name, seed, tests, problems) for seed in definition["seeds"]]
+    prefix = chosen(tuned.get(twin)).prefix
+    runs = [_run(folder / f"{prefix}seed-{seed}", name, seed, tests, problems) for seed in definition["seeds"]]
     return VariantResult(**{**fields(Variant, facts), **known}, runs=runs)
 
 

@@ -1,4 +1,4 @@
-"""The sections of a report after its main tables: published scores, exact match by group, learning rates, analyses."""
+"""The sections of a report after its main tables: published scores, exact match by group, tuning, analyses."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from transformer_jax.report.statistics import mean_interval
 from transformer_jax.report.table import UNVERIFIED, Cell, Column, Row, Table, score_cells
 from transformer_jax.runs.metrics import count_text, duration
 from transformer_jax.sweeps.definition import Tuning
+from transformer_jax.sweeps.search import chosen
 
 # More lengths are joined into ranges, at most this many on each side of the longest training target.
 MOST_RANGES = 12
@@ -133,14 +134,14 @@ def _counts(run: Measured, ranges: Mapping[str, np.ndarray]) -> Counts:
     return {name: (int(run.right_N[in_N].sum()), int(in_N.sum())) for name, in_N in ranges.items()}
 
 
-def learning_rates(sweep: SweepResult) -> Section:
-    """The losses of every rate that was tried, and what that took."""
+def tuning(sweep: SweepResult) -> Section:
+    """The settings that were chosen, and what that took."""
     spent = {
         name: sum(variant["cost"].get(name, 0) for variant in sweep.tuned.values())
         for name in ("runs", "updates", "train_seconds", "training_flops")
     }
-    variants = dict(sweep.tuned)
-    facts: dict[str, Any] = {"factors": sweep.tune, "variants": variants, "cost": spent}
+    facts: dict[str, Any] = {"factors": sweep.tune, "variants": dict(sweep.tuned), "cost": spent}
+    facts |= {"search": sweep.search, "trials": sweep.trials, "propose": sweep.propose} if sweep.search else {}
     if not sweep.tuned:
         return Section(facts=facts)
     runs = [run for run in sweep.runs if run.finished]
@@ -152,7 +153,7 @@ def learning_rates(sweep: SweepResult) -> Section:
         if count
     ]
     note = f"Tuning took {costs[0]}; the compared runs took {costs[1]}." if len(costs) == 2 else ""
-    return Section(text=note, tables=[_rates_table(sweep)], facts=facts)
+    return Section(text=note, tables=[(_settings_table if sweep.search else _rates_table)(sweep)], facts=facts)
 
 
 def _rates_table(sweep: SweepResult) -> Table:
@@ -165,11 +166,42 @@ def _rates_table(sweep: SweepResult) -> Table:
     return Table([Row(name) for name in names], columns)
 
 
-def _loss(tuned: Tuning, factor: str) -> Cell:
-    loss = tuned["losses"].get(factor)
+def _settings_table(sweep: SweepResult) -> Table:
+    """The setting of each variant that a search has chosen, and its loss beside that of the variant's own."""
+    names = [variant.name for variant in sweep.variants if variant.name in sweep.tuned]
+    found = [sweep.tuned[name] for name in names]
+    columns = [
+        Column("chosen of", [Cell(f"{each['setting']} of {len(each['losses'])}", each["setting"]) for each in found])
+    ]
+    for path in sweep.search:
+        values = [each["settings"][str(each["setting"])].get(path, "its own") for each in found]
+        columns.append(
+            Column(path, [Cell(f"{value:g}" if number(value) is not None else str(value)) for value in values])
+        )
+    for title, settings in (
+        ("validation loss", [str(each["setting"]) for each in found]),
+        ("its own", ["0"] * len(found)),
+    ):
+        columns.append(Column(title, [_loss(each, setting) for each, setting in zip(found, settings, strict=True)]))
+    diverged = [sum(loss is None for loss in each["losses"].values()) for each in found]
+    return Table([Row(name) for name in names], [*columns, Column("no loss", [Cell(str(count)) for count in diverged])])
+
+
+def setting_records(sweep: SweepResult) -> list[dict[str, Any]]:
+    """The rows of settings.csv: each setting that was tried for a variant, with its mean validation loss."""
+    return [
+        {"variant": name, "setting": setting, "chosen": setting == chosen(found).name, "validation_loss": loss}
+        | {path: found.get("settings", {}).get(setting, {}).get(path) for path in sweep.search}
+        for name, found in sweep.tuned.items()
+        for setting, loss in found["losses"].items()
+    ]
+
+
+def _loss(tuned: Tuning, setting: str) -> Cell:
+    loss = tuned["losses"].get(setting)
     if loss is None:
-        return Cell("no loss" if factor in tuned["losses"] else "")  # it diverged, or was not tried
-    return Cell(f"{loss:.4f}", loss, "chosen" * (factor == f"{tuned['factor']:g}"))
+        return Cell("no loss" if setting in tuned["losses"] else "")  # it diverged, or was not tried
+    return Cell(f"{loss:.4f}", loss, "chosen" * (setting == chosen(tuned).name))
 
 
 def analyses(sweep: SweepResult) -> tuple[list[Section], list[str]]:

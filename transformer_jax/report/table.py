@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.report.findings import Compared, Family, TestFindings
-from transformer_jax.report.metrics import EXACT_MATCH, PERPLEXITY, Metric, deviation, metrics_of, p_text
+from transformer_jax.report.metrics import EXACT_MATCH, Metric, deviation, metrics_of, p_text
 from transformer_jax.report.results import SweepResult
 from transformer_jax.report.statistics import Difference
 from transformer_jax.runs.metrics import count_text, duration, metrics_lines
@@ -143,7 +143,7 @@ def records(sweep: SweepResult, findings: TestFindings) -> list[dict[str, Any]]:
             values = scores.get(variant.name, ())
             record |= {f"{name}_mean": float(np.mean(values)) if values else None, f"{name}_sd": deviation(values)}
         for key, compared in findings.by_metric.items():
-            prefix = "log_perplexity" if compared.metric is PERPLEXITY else key
+            prefix = "log_perplexity" if compared.metric.is_ratio else key
             numbers = differences[key].get(variant.name, {})
             record |= {f"{prefix}_difference_{name}": value for name, value in numbers.items() if name != "seeds"}
         found.append(record)
@@ -245,11 +245,12 @@ def difference_cell(metric: Metric, found: Difference | None) -> Cell:
     return Cell(metric.change(found.value), found.value, metric.interval(found), metric.mark(found))
 
 
-def score_cells(rows: Sequence[Sequence[float]]) -> list[Cell]:
+def score_cells(rows: Sequence[Sequence[float]], decimals: int | None = None) -> list[Cell]:
     """The means over seeds, with standard deviations; in a column all with the same number of decimals."""
     means = [float(np.mean(seeds)) if seeds else None for seeds in rows]
-    usual = ".3f" if max((mean for mean in means if mean is not None), default=0.0) < 10 else ".2f"
-    return [_score_cell(seeds, mean, usual) for seeds, mean in zip(rows, means, strict=True)]
+    if decimals is None:
+        decimals = 3 if max((mean for mean in means if mean is not None), default=0.0) < 10 else 2
+    return [_score_cell(seeds, mean, f".{decimals}f") for seeds, mean in zip(rows, means, strict=True)]
 
 
 def _score_cell(seeds: Sequence[float], mean: float | None, usual: str) -> Cell:
@@ -266,12 +267,12 @@ def _columns_of(compared: Compared, findings: TestFindings, rows: Sequence[Mappi
     """
     metric, names = compared.metric, [row["variant"] for row in rows]
     role = f" ({compared.role})" if compared.role else ""
-    titles = {metric.key: "exact %" if metric is EXACT_MATCH else metric.title}
-    if metric is PERPLEXITY and findings.unit == "word":
+    titles = {metric.key: "exact %" if metric.key == EXACT_MATCH.key else metric.title}
+    if metric.is_ratio and findings.unit == "word":
         titles["word_perplexity"] = "PPL/word"
     columns = []
     for key, title in titles.items():
-        cells = score_cells([findings.scores[key].get(name, ()) for name in names])
+        cells = score_cells([findings.scores[key].get(name, ()) for name in names], metric.decimals)
         columns.append(Column(title + role, cells, key, "scores", "always" * (key == [*titles][-1])))
     if compared.differences:
         columns += _difference_columns(compared, [compared.differences.get(name) for name in names])

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import dataclasses
 import fnmatch
 import io
 import json
@@ -22,6 +23,7 @@ from transformer_jax.report.findings import DIFFERENCES, Family
 from transformer_jax.report.metrics import metrics_of
 from transformer_jax.report.report import Report, TestReport, report_of, to_json
 from transformer_jax.report.results import LOOKS, SweepResult, load_sweep
+from transformer_jax.report.sections import setting_records
 from transformer_jax.report.table import Table, contrast_records, curve_records, score_records
 from transformer_jax.report.text import TEMPLATES, latex, markdown, words
 from transformer_jax.runs.metrics import count_text
@@ -43,12 +45,14 @@ def write_report(
     output: str | Path | None = None,
     formats: Sequence[str] = ("html",),
     columns: Sequence[str] = (),
+    decimals: int | None = None,
 ) -> tuple[Report, list[Path]]:
     """Writes SWEEP/report/, or `output`, as "html", "latex", "svg" or "pdf"; returns the report and its files.
 
-    `columns` are patterns of the columns of LaTeX tables: ("bleu*", "parameters").
+    `columns` are patterns of the columns of LaTeX tables: ("bleu*", "parameters"); `decimals` are those of scores and
+    differences.
     """
-    report = report_of(load_sweep(folder))
+    report = report_of(dataclasses.replace(load_sweep(folder), decimals=decimals))
     known = dict.fromkeys(column.key for test in report.tests for column in test.table.columns)
     for pattern in columns:
         if not fnmatch.filter(known, pattern):
@@ -110,6 +114,8 @@ def _files(report: Report, form: str, columns: Sequence[str] = ()) -> Iterator[t
             yield "contrasts.csv", _csv(contrasts)
         if analyses := [row for section in report.analyses for row in section.facts]:
             yield "analyses.csv", _csv(analyses)
+        if settings := setting_records(report.sweep):
+            yield "settings.csv", _csv(settings)
         facts["base"] = json_text(report.sweep.base)
         yield "index.html", render(TEMPLATES / "report.html", title=report.sweep.name, image=_image, **facts)
     elif form == "latex":

@@ -15,16 +15,30 @@ from transformer_jax.files.paths import LONGEST_NAME
 from transformer_jax.metric_names import COMPARED
 from transformer_jax.runs.records import NAMED_WEIGHTS
 from transformer_jax.schema import MAX_SEED
-from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, margins, repeated
+from transformer_jax.sweeps.definition import (
+    SOURCES,
+    Sweep,
+    Variant,
+    base_values,
+    changed,
+    margins,
+    repeated,
+)
+from transformer_jax.sweeps.search import TUNING_SEEDS, drawn, load_propose
 
-# The seeds of the runs that tune learning rates. No other run has them, so that no rate is chosen for the luck of one.
-TUNING_SEEDS = (1_000_000, 1_000_001)
 # Options that the sweep sets in every run, and that a variant therefore cannot.
 SET_BY_SWEEP = {
     "seed": "the sweep's seeds set it",
     "data.order_seed": "the sweep's seeds set it, or its base for all",
     "data.directory": "the sweep's runs share their prepared data",
 }
+# The ranges of a search, as they are written.
+RANGES = {
+    "uniform": '("uniform", low, high)',
+    "log_uniform": '("log_uniform", low, high)',
+    "choice": '("choice", value, value, ...)',
+}
+MOST_TRIALS = 10_000
 # The figures of a variant in the literature that a report shows or compares.
 PUBLISHED = ("perplexity", "bleu", "parameters", "exact_match")
 
@@ -59,6 +73,8 @@ def _problems(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> tuple[list[
         found = [*_variant_problems(sweep, variant), *found]
         problems += [f"variant {variant.name!r}: {line}" for line in found if line not in of_base]
     problems += _metric_problems(sweep, list(experiments.values()))
+    if sweep.search or sweep.trials is not None or sweep.propose is not None:
+        problems += _search_problems(sweep, experiments)
     if problems or mistyped:
         return mistyped, problems
     typed = [path for path, _ in overrides]
@@ -92,8 +108,8 @@ def _sweep_problems(sweep: Sweep) -> list[str]:
         problems.append(
             f"seeds = {sweep.seeds!r}: must be how many, at least one, or a list of different ones from 0 to {MAX_SEED}"
         )
-    elif sweep.tune and {*TUNING_SEEDS} & {*seeds}:
-        problems.append(f"seeds = {sweep.seeds!r}: {TUNING_SEEDS} are the seeds of the runs that tune learning rates")
+    elif (sweep.tune or sweep.search) and {*TUNING_SEEDS} & {*seeds}:
+        problems.append(f"seeds = {sweep.seeds!r}: {TUNING_SEEDS} are the seeds of the runs that try settings")
     for folder in sorted({folder for folder in folders if folders.count(folder) > 1}):  # some ignore case
         alike = " and ".join(repr(name) for name, own in zip(names, folders, strict=True) if own == folder)
         problems.append(f"variants {alike} would have the same folder; rename one")
@@ -146,6 +162,56 @@ def _metric_problems(sweep: Sweep, experiments: Sequence[ExperimentConfig]) -> l
     if None in margins(sweep):
         problems.append(f"margin = {sweep.margin!r}: needs primary, whose margin it is; or give {{'bleu': 0.5}}")
     return problems
+
+
+def _search_problems(sweep: Sweep, experiments: Mapping[str, ExperimentConfig]) -> list[str]:
+    """Errors in a search: its ranges, and the settings that are drawn from them."""
+    problems = []
+    if sweep.tune:
+        problems.append("tune and search: leave one out; search may have optimizer.learning_rate")
+    if type(sweep.trials) is not int or not 2 <= sweep.trials <= MOST_TRIALS:
+        limits = f"at least 2, with the variant's own setting, and at most {MOST_TRIALS:,}"
+        problems.append(f"trials = {sweep.trials!r}: must be the number of settings to try: {limits}")
+    if not isinstance(sweep.search, Mapping) or not sweep.search:
+        return [*problems, f"search = {sweep.search!r}: must have a range for at least one option"]
+    if sweep.propose is not None:
+        problems += problems_of(load_propose, sweep.propose)
+    for path, given in sweep.search.items():
+        changing = [variant.name for variant in sweep.variants if path in variant.changes]
+        problem = _range_problem(path, given) or (f"the variant {changing[0]!r} changes it" if changing else "")
+        problems += [f"search[{path!r}] = {given!r}: {problem}"] * bool(problem)
+    if problems:
+        return problems
+    tried: list[ExperimentConfig] = []
+    for name, config in experiments.items():
+        for setting in (drawn(sweep, name, number) for number in range(1, sweep.trials or 0)):
+            if found := problems_of(lambda config, setting: tried.append(setting.changed(config)), config, setting):
+                return [f"search: {setting.title} of variant {name!r}, {dict(setting.values)}: {found[0]}"]
+    options = [schema.find_option(ExperimentConfig, path) for path in sweep.search]
+    unused = [option for option in options if not any(map(option.has_effect, tried))]
+    return [f"search[{o.path!r}]: has no effect here: it needs {o.condition.needs}" for o in unused if o.condition]
+
+
+def _range_problem(path: str, given: Any) -> str:
+    """What is wrong with the range of an option in a search, if anything is."""
+    if found := problems_of(schema.find_option, ExperimentConfig, path):
+        return found[0]
+    option = schema.find_option(ExperimentConfig, path)
+    if path in SET_BY_SWEEP or option.affects != "result":
+        return "cannot be searched: a search is of options that change the training, on the same data"
+    parts: list[Any] = list(given) if _is_list(given) else [""]
+    kind, ends = parts[0], parts[1:]
+    if (
+        kind not in RANGES
+        or len(ends) < 2
+        or (kind != "choice" and not (len(ends) == 2 and all(map(_is_number, ends))))
+    ):
+        return f"must be one of {', '.join(RANGES.values())}"
+    if kind != "choice" and not (ends[0] < ends[1] and (kind == "uniform" or ends[0] > 0)):
+        return "the first number must be below the second" + ", and above 0" * (kind == "log_uniform")
+    if not all(value is None or isinstance(value, (bool, int, float, str)) for value in ends):
+        return "choices must be numbers, texts, True, False or None"
+    return next((problem for value in ends for problem in problems_of(option.converted, value)), "")
 
 
 def _variant_problems(sweep: Sweep, variant: Variant) -> list[str]:

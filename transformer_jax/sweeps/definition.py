@@ -6,11 +6,12 @@ import collections
 import copy
 import dataclasses
 import itertools
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 from transformer_jax import schema
-from transformer_jax.config import ExperimentConfig
+from transformer_jax.config import ExperimentConfig, from_config_dict
 from transformer_jax.errors import BadInput
 from transformer_jax.files.paths import file_name
 
@@ -70,12 +71,17 @@ class Definition(TypedDict):
     weights: NotRequired[str]
     answered_by: NotRequired[str]
     directory: NotRequired[str]
+    search: NotRequired[dict[str, list[Any]]]
+    trials: NotRequired[int | None]
+    propose: NotRequired[str | None]
 
 
 class Tuning(TypedDict):
-    """How the learning rate of a variant was chosen, in tuned.json."""
+    """How the setting of a variant was chosen, in tuned.json."""
 
-    factor: float
+    factor: float  # of the learning rate
+    setting: NotRequired[int]  # the number in a search, and the values of all by theirs
+    settings: NotRequired[dict[str, dict[str, Any]]]
     lowest: float
     losses: dict[str, float | None]
     cost: dict[str, float]
@@ -144,6 +150,11 @@ class Sweep:
     - `notes`: limitations that the report must state.
     - `analyses`: "path/to/file.py:function" by name; each is called with a trained run (docs/experiments.md).
     - `tune`: factors of the learning rate that are tried for each variant: (0.5, 1, 2).
+    - `search`: ranges of options, from which settings are drawn and tried for each variant:
+      {"optimizer.learning_rate": ("log_uniform", 1e-4, 1e-2), "model.dropout": ("uniform", 0, 0.3),
+      "model.activation": ("choice", "relu", "gelu")}.
+    - `trials`: how many settings of a search are tried for each variant, its own included.
+    - `propose`: "path/to/file.py:function" that gives the next setting of a search, in place of a random one.
     - `vary`: what differs between seeds: "initialization" (and dropout), "order" (of the training pairs); None is both.
     - `primary`: the metric that answers the question, on the first of `tests`: "bleu", "perplexity", "exact_match",
       "chrf", "paper_bleu", or the name of one in decode.metrics or of an analysis that returns a "score".
@@ -166,6 +177,9 @@ class Sweep:
     notes: Sequence[str] = ()
     analyses: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tune: Sequence[float] | None = None
+    search: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    trials: int | None = None
+    propose: str | None = None
     vary: Sequence[str] | None = None
     primary: str | None = None
     answered_by: str = "differences"
@@ -229,6 +243,44 @@ def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     for path, value in changes.items():
         schema.put(result, path, value)
     return result
+
+
+def changed_config(config: ExperimentConfig, changes: Mapping[str, Any]) -> ExperimentConfig:
+    """The validated config with some options changed."""
+    return from_config_dict(changed(dataclasses.asdict(config), changes)) if changes else config
+
+
+class Setting(NamedTuple):
+    """What is tried for a variant before it is compared (search.py)."""
+
+    kind: Literal["rate", "setting"]
+    key: float  # a factor of the learning rate, or the number in a search
+    values: Mapping[str, Any] = {}  # in a search: of options, by path; empty in the variant's own
+
+    @property
+    def name(self) -> str:
+        return f"{self.key:g}"
+
+    @property
+    def title(self) -> str:
+        return f"rate x {self.name}" if self.kind == "rate" else f"setting {self.name}"
+
+    @property
+    def prefix(self) -> str:
+        """What the name of the folder of a run that is compared at this setting begins with."""
+        return f"{self.kind}-{self.name}-" if self.distance else ""
+
+    @property
+    def distance(self) -> float:
+        """How far it is from the variant's own setting, which is preferred where differences may be chance."""
+        return abs(math.log(self.key)) if self.kind == "rate" else float(self.key > 0)
+
+    def changed(self, config: ExperimentConfig) -> ExperimentConfig:
+        """A variant's config at this setting."""
+        if self.kind == "setting" or self.key == 1:
+            return changed_config(config, self.values)
+        peak = config.optimizer.peak_rate(config.model.base_d_model)
+        return changed_config(config, {"optimizer.learning_rate": self.key * peak})
 
 
 def fields(kind: type, stored: Mapping[str, Any]) -> dict[str, Any]:

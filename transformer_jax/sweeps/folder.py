@@ -2,9 +2,12 @@
 
 SWEEP/sweep.json                  the definition: base, variants, seeds
 SWEEP/data/KEY/                   prepared data, shared by all runs that need the same
-SWEEP/runs/SLUG/seed-N/           a run (sweeps/run.py); rate-FACTOR-seed-N where another learning rate was chosen
-SWEEP/runs/SLUG/tuning-FACTOR/    a run that tunes the learning rate; tuning-FACTOR-again with another seed
-SWEEP/tuned.json                  the learning rate chosen for each variant, what was tried and what it cost
+SWEEP/runs/SLUG/seed-N/           a run (sweeps/run.py); rate-FACTOR-seed-N where another learning rate was chosen,
+                                  setting-NUMBER-seed-N where another setting of a search
+SWEEP/runs/SLUG/tuning-FACTOR/    a run that tries a learning rate, or tuning-NUMBER/ a setting of a search;
+                                  tuning-FACTOR-again with another seed
+SWEEP/proposed.json               the settings of a search that a custom function has proposed
+SWEEP/tuned.json                  the setting chosen for each variant, what was tried and what it cost
 SWEEP/looks.json                  the seeds that were planned, and compared, in reports
 """
 
@@ -29,11 +32,12 @@ from transformer_jax.files.digests import json_sha256
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_record, read_typed, typed
 from transformer_jax.runs.folder import refuse_patterns
+from transformer_jax.runs.metrics import counted
 from transformer_jax.sweeps import resolved
-from transformer_jax.sweeps.checks import TUNING_SEEDS
 from transformer_jax.sweeps.definition import FORMAT, Definition, Looks, Tuning, Variant
 from transformer_jax.sweeps.resolved import ResolvedSweep
-from transformer_jax.sweeps.run import SweepRun, read_json, seed_folder
+from transformer_jax.sweeps.run import SweepRun, read_json
+from transformer_jax.sweeps.search import TUNING_SEEDS, chosen
 
 
 class SweepFolder:
@@ -97,7 +101,7 @@ class SweepFolder:
                 return dataclasses.replace(definition, vary=("initialization",), began_together=True)
             return definition
         stored = self.load()
-        if definition.tune is None:
+        if definition.tune is None and not definition.sweep.search:
             definition = dataclasses.replace(definition, tune=stored.tune)
         if definition.sweep.vary is None:
             definition = dataclasses.replace(definition, vary=stored.vary)
@@ -108,10 +112,10 @@ class SweepFolder:
             )
             raise ConfigError([f"{self.path}: {rule}", *(f"  {line}" for line in found)])
         if added := [name for name in definition.experiments if name not in stored.experiments]:
-            count = len(stored.experiments) - 1
+            before = counted(len(stored.experiments) - 1, "variant")
             tell(
-                f"note: {', '.join(added)} added to {count} variants beside the baseline: intervals and p-values are "
-                f"corrected for more comparisons, so those of the other variants become wider"
+                f"note: {', '.join(added)} added to {before} beside the baseline: intervals and p-values are corrected "
+                "for more comparisons, so those of the other variants become wider"
             )
         return dataclasses.replace(
             definition,
@@ -153,30 +157,44 @@ class SweepFolder:
         return (read_json(self.path / "looks.json", Looks) or {}).get("looks", [])
 
     def tuned(self) -> dict[str, Tuning]:
-        """For each variant whose learning rate was chosen: {"factor": 2.0, "losses": {"1": 3.1, "2": 2.9}, ...}, as
-        `launch.best_rate` makes it."""
+        """For each variant whose setting was chosen: {"factor": 2.0, "losses": {"1": 3.1, "2": 2.9}, ...}, as
+        `search.best` makes it."""
         path = self.path / "tuned.json"
         # A damaged one is an error: runs would be trained again.
-        return read_typed(path, dict[str, Tuning]) if path.is_file() else {}
+        found = read_typed(path, dict[str, Tuning]) if path.is_file() else {}
+        for name, tuning in found.items():
+            if "setting" in tuning and str(tuning["setting"]) not in tuning.get("settings", {}):
+                raise BadInput(f"{path}: is damaged: {name}: the setting {tuning['setting']} is not among the settings")
+        return found
+
+    def proposed(self) -> dict[str, list[dict[str, Any]]]:
+        """The settings that a custom function has proposed for each variant, from number 1 on."""
+        path = self.path / "proposed.json"
+        return read_typed(path, dict[str, list[dict[str, Any]]]) if path.is_file() else {}
+
+    def record_proposed(self, variant: str, changes: Mapping[str, Any]) -> None:
+        known = self.proposed()
+        with explained(self.path):
+            write_json(self.path / "proposed.json", {**known, variant: [*known.get(variant, ()), changes]})
 
     def record_tuned(self, variant: Variant, facts: Mapping[str, Any]) -> None:
-        """Records a choice. Runs at a rate that was chosen before stay in their folders."""
+        """Records a choice. Runs at a setting that was chosen before stay in their folders."""
         with explained(self.path):
             write_json(self.path / "tuned.json", {**self.tuned(), variant.name: facts})
 
     def runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
         """All runs that are compared."""
-        tuned, sweep, runs = self.tuned() if definition.tune else {}, definition.sweep, []
+        tuned, sweep, runs = self.tuned() if definition.settings else {}, definition.sweep, []
         measured_by = {name: definition.measured_by(name) for name in definition.experiments}
         for seed, variant in itertools.product(definition.seeds, sweep.variants):
             if variants is not None and variant.name not in variants:
                 continue
-            factor = chosen["factor"] if (chosen := tuned.get(definition.tuned_as(variant.name))) else 1.0
+            setting = chosen(tuned.get(definition.tuned_as(variant.name)))
             run = SweepRun(
-                self.path / "runs" / variant.slug / seed_folder(seed, factor),
+                self.path / "runs" / variant.slug / f"{setting.prefix}seed-{seed}",
                 variant.name,
                 seed,
-                definition.experiment(variant.name, seed, factor),
+                definition.experiment(variant.name, seed, setting),
                 sweep.primary or "bleu",
                 tuple(sweep.tests),
                 tuple(sweep.analyses),
@@ -186,21 +204,23 @@ class SweepFolder:
         return runs
 
     def tuning_runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
-        """The runs that try learning rates, for variants whose rate is not chosen yet among all of them."""
-        factors, runs = definition.tune or (), []
-        names = [variant.name for variant in definition.sweep.variants] if variants is None else variants
+        """The runs that try settings, for variants whose setting is not chosen yet among all of them."""
+        if not definition.settings:
+            return []
+        names = definition.experiments if variants is None else variants
         needed = {definition.tuned_as(name) for name in names}
-        tried = {name: chosen["losses"].keys() for name, chosen in self.tuned().items()}
+        tried = {name: tuning["losses"].keys() for name, tuning in self.tuned().items()}
+        proposed, primary, runs = self.proposed(), definition.sweep.primary or "bleu", []
         for variant in definition.sweep.variants:
-            is_chosen = {f"{factor:g}" for factor in factors} <= tried.get(variant.name, set())
-            if is_chosen or variant.name not in needed:
+            settings = definition.settings_of(variant.name, proposed.get(variant.name, []))
+            new = {setting.name for setting in settings} - tried.get(variant.name, set())
+            if variant.name not in needed or (len(settings) == definition.settings and not new):
                 continue
-            for seed, factor in itertools.product(TUNING_SEEDS, factors):
+            for seed, setting in itertools.product(TUNING_SEEDS, settings):
                 again = "" if seed == TUNING_SEEDS[0] else "-again"
-                path = self.path / "runs" / variant.slug / f"tuning-{factor:g}{again}"
-                experiment, primary = definition.experiment(variant.name, seed, factor), definition.sweep.primary
-                run = SweepRun(path, variant.name, seed, experiment, primary or "bleu", kind="tuning", factor=factor)
-                runs.append(run)
+                path = self.path / "runs" / variant.slug / f"tuning-{setting.name}{again}"
+                experiment = definition.experiment(variant.name, seed, setting)
+                runs.append(SweepRun(path, variant.name, seed, experiment, primary, setting=setting))
         return runs
 
     def all_runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
@@ -229,7 +249,10 @@ def differences(stored: ResolvedSweep, wanted: ResolvedSweep) -> list[str]:
     changed = [f"{name}: {old[name]} there, {new[name]} here" for name in old if name in new and old[name] != new[name]]
     removed = [name for name in stored.experiments if name not in wanted.experiments]
     changed += [f"variant {name!r}: there, but not here (use --only to leave it out)" for name in removed]
-    changed += [f"{name}: there, but not here" for name in old if name.startswith("contrast ") and name not in new]
+    kept = ("contrast ", "search", "propose")
+    changed += [f"{name}: there, but not here" for name in old if name.startswith(kept) and name not in new]
+    if stored.sweep.search and wanted.settings < stored.settings:
+        changed.append(f"trials: {stored.settings} there, {wanted.settings} here (more may be added)")
     if not {*(stored.tune or ())} <= {*(wanted.tune or ())}:
         tunes = f"{resolved.tune_text(stored.tune)} there, {resolved.tune_text(wanted.tune)} here"
         changed.append(f"tune: {tunes} (factors may be added)")
@@ -246,10 +269,15 @@ def _fixed(definition: ResolvedSweep) -> dict[str, Any]:
         "vary": ", ".join(definition.vary),
         **{name: getattr(sweep, name) for name in ("primary", "answered_by", "margin", "weights")},
         **({"main test set": sweep.tests[0]} if sweep.primary else {}),
+        **({"search": _as_json(sweep.search), "propose": sweep.propose} if sweep.search else {}),
         **{f"contrast {name!r}": dict(weights) for name, weights in sweep.contrasts.items()},
         **{f"analysis {name!r}": address for name, address in sweep.analyses.items()},
         **{f"base: {path}": schema.value_at(definition.base, path) for path in options},
-        **{f"variant {v.name!r}": json.loads(json.dumps(dict(v.changes), default=str)) for v in sweep.variants},
+        **{f"variant {v.name!r}": _as_json(v.changes) for v in sweep.variants},
         **{f"variant {v.name!r}: same_as": v.same_as for v in sweep.variants},
         **{f"variant {v.name!r}: levels": dict(v.levels) for v in sweep.variants if v.levels},
     }
+
+
+def _as_json(values: Mapping[str, Any]) -> Any:
+    return json.loads(json.dumps(dict(values), default=str))

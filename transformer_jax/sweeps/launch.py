@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import math
-import statistics
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Failed, did_you_mean
@@ -27,11 +24,11 @@ from transformer_jax.processes.signals import StopSignals
 from transformer_jax.runs.folder import identifying_versions
 from transformer_jax.runs.metrics import counted
 from transformer_jax.runs.records import refuse_too_many
-from transformer_jax.sweeps.checks import TUNING_SEEDS
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
 from transformer_jax.sweeps.resolved import ResolvedSweep, training_flops
 from transformer_jax.sweeps.run import Job, SweepRun
+from transformer_jax.sweeps.search import TUNING_SEEDS, best, proposed
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
 from transformer_jax.sweeps.status import BAD, UNFINISHED, Progress, RunStatus, failure, status_of, table
 
@@ -146,15 +143,15 @@ def prepare_data(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequen
                 )
             else:
                 refuse_too_many(f"tests = {split!r}", len(prepared.pairs(split)))
-        if definition.tune and "valid" not in known:
-            problems.append(f"variant {run.variant!r}: tune chooses by validation loss, and has no validation data")
+        if definition.settings and "valid" not in known:
+            problems.append(f"variant {run.variant!r}: settings are chosen by validation loss, and it has no such data")
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
 
 
 @dataclasses.dataclass
 class Launcher:
-    """One launch: first the runs that tune learning rates, if the sweep has them, then the runs themselves."""
+    """One launch: first the runs that try settings, if the sweep has them, then the runs that are compared."""
 
     sweep: SweepFolder
     definition: ResolvedSweep
@@ -164,36 +161,45 @@ class Launcher:
     statuses: list[RunStatus] = dataclasses.field(default_factory=list)  # of all runs so far
 
     def run(self) -> int:
-        if tuning_runs := self.sweep.tuning_runs(self.definition, self.variants):
-            print(f"{counted(len(tuning_runs), 'run')} to choose learning rates", flush=True)
-            tried = self._run_missing(tuning_runs)
+        tried: dict[str, RunStatus] = {}
+        while not self._is_over() and (runs := self.sweep.tuning_runs(self.definition, self.variants)):
+            what = "settings" if self.definition.sweep.search else "learning rates"
+            print(f"{counted(len(runs), 'run')} to choose {what}", flush=True)
+            tried |= {status.run.run_id: status for status in self._run_missing(runs)}
             if not self._is_over():
-                self._choose_rates(tuning_runs)
-            undecided = {at.run.variant for at in tried if at.state not in ("finished", "diverged")}
-            # A rate that diverges is no failure of a variant, unless none can be chosen.
-            learned = {*map(self.definition.tuned_as, self.variants), *undecided}
-            self.statuses = [at for at in tried if at.state != "diverged" or at.run.variant not in learned]
+                self._choose(runs)
+        undecided = {at.run.variant for at in tried.values() if at.state not in ("finished", "diverged")}
+        # A setting that diverges is no failure of a variant, unless none can be chosen.
+        learned = {*map(self.definition.tuned_as, self.variants), *undecided}
+        self.statuses = [at for at in tried.values() if at.state != "diverged" or at.run.variant not in learned]
         if self.variants and not self._is_over():
             self._run_missing(self.sweep.runs(self.definition, self.variants))
         return self._conclude()
 
-    def _choose_rates(self, tuning_runs: Sequence[SweepRun]) -> None:
-        """Chooses the learning rate of each variant whose runs are over, and leaves out the other variants.
+    def _choose(self, tuning_runs: Sequence[SweepRun]) -> None:
+        """Chooses the setting of each variant whose runs are over, or has the next one proposed; leaves out the other
+        variants.
 
-        A run that failed has not told how good its rate is, which may be the best.
+        A run that failed has not told how good its setting is, which may be the best.
         """
-        factors = self.definition.tune or ()
+        definition = self.definition
         for name in dict.fromkeys(run.variant for run in tuning_runs):
             runs = [run for run in tuning_runs if run.variant == name]
-            choice = best_rate(runs) if all(run.is_finished() or run.has_diverged() for run in runs) else None
-            if choice is None:
-                self.variants = [other for other in self.variants if self.definition.tuned_as(other) != name]
-                continue
-            self.sweep.record_tuned(self.definition.variant(name), choice)
-            losses = (f"{loss:.4g} at x {at}" for at, loss in choice["losses"].items() if loss is not None)
-            print(f"{name}: rate x {choice['factor']:g} (validation loss {', '.join(losses)})", flush=True)
-            if (lowest := choice["lowest"]) in (min(factors), max(factors)):
-                tell(f"warning: {name}: the lowest loss is at the edge, x {lowest:g}; add a factor beyond it to --tune")
+            is_over = all(run.is_finished() or run.has_diverged() for run in runs)
+            if is_over and len(runs) < definition.settings * len(TUNING_SEEDS):
+                values = proposed(definition.sweep, name, definition.experiments[name], runs)
+                self.sweep.record_proposed(name, values)
+            elif is_over and (choice := best(runs)) is not None:
+                self.sweep.record_tuned(definition.variant(name), choice)
+                titles = {run.setting.name: run.setting.title for run in runs if run.setting is not None}
+                losses = (f"{loss:.4g} at {titles[at]}" for at, loss in choice["losses"].items() if loss is not None)
+                title = titles[f"{choice.get('setting', choice['factor']):g}"]
+                print(f"{name}: {title} (validation loss {', '.join(losses)})", flush=True)
+                factors, edge = definition.tune or (), f"x {choice['lowest']:g}; add a factor beyond it to --tune"
+                if factors and choice["lowest"] in (min(factors), max(factors)):
+                    tell(f"warning: {name}: the lowest loss is at the edge, {edge}")
+            else:
+                self.variants = [other for other in self.variants if definition.tuned_as(other) != name]
 
     def _run_missing(self, runs: Sequence[SweepRun]) -> list[RunStatus]:
         """Runs those that are not finished; returns how all stand then."""
@@ -240,43 +246,6 @@ class Launcher:
             return EXIT_UNFINISHED
         print(f"\ntransformer-jax report {self.sweep.path}    writes the report", flush=True)
         return 0
-
-
-def best_rate(runs: Sequence[SweepRun]) -> dict[str, Any] | None:
-    """The content of tuned.json for the variant of these runs, which are over; None if all diverged.
-
-    The factor is the one nearest to 1 of those whose loss is within one standard error of the lowest. The error is the
-    difference's, seed by seed: with two seeds, a factor is as good as the best unless it is worse in both.
-    """
-    results = [result for run in runs if (result := run.result()) is not None]
-    losses: dict[float, list[float]] = {}  # by seed; infinite for a run that diverged
-    for run in runs:
-        loss = (run.result() or {"valid": {}})["valid"].get("loss")
-        losses.setdefault(run.factor or 1.0, []).append(math.inf if loss is None else loss)
-    means = {factor: mean for factor, of_seeds in losses.items() if math.isfinite(mean := statistics.fmean(of_seeds))}
-    if not means:
-        return None
-    lowest = min(means, key=means.__getitem__)
-
-    def is_as_good(factor: float) -> bool:
-        worse = [here - best for here, best in zip(losses[factor], losses[lowest], strict=True)]
-        return statistics.fmean(worse) <= statistics.stdev(worse) / len(worse) ** 0.5
-
-    seeds = list(dict.fromkeys(run.seed for run in runs))
-    return {
-        "factor": min(filter(is_as_good, means), key=lambda factor: (abs(math.log(factor)), means[factor])),
-        "lowest": lowest,
-        "losses": {f"{factor:g}": means.get(factor) for factor in losses},
-        "by_seed": {f"{at:g}": [x if math.isfinite(x) else None for x in of_seeds] for at, of_seeds in losses.items()},
-        "seeds": seeds,
-        "cost": {
-            "runs": len(runs),  # of those that diverged only their number is known
-            "updates": sum(result["steps"] for result in results),
-            # Runs that train in one program all have the time of that program.
-            "train_seconds": sum(result["train_seconds"] / result.get("together", 1) for result in results),
-            "training_flops": sum(result["training_flops"] for result in results),
-        },
-    }
 
 
 def in_order(jobs: Sequence[Job], definition: ResolvedSweep) -> list[Job]:

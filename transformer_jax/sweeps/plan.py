@@ -90,7 +90,10 @@ def plan(
         if finished:
             seconds.append(seconds_by_finished(run, left, finished))
         else:
-            seconds.append(seconds_by_timing(run, left, timed[programs[name]], is_first=name not in next_run))
+            of_variant = timed[programs[name]]
+            size_of_setting = training_flops(run.experiment, 1) / training_flops(experiments[name], 1)
+            scaled = of_variant._replace(update=of_variant.update * size_of_setting)
+            seconds.append(seconds_by_timing(run, left, scaled, is_first=name not in next_run))
         next_run.setdefault(name, seconds[-1])
     rows = [("variant", "differs in", "parameters", "FLOPs per run", "programs", "peak rate", "next run")]
     for name, config in experiments.items():
@@ -99,7 +102,8 @@ def plan(
         varied = repeated(definition.sweep, definition.variant(name))
         time_left = "unknown" if unfinished and len(seconds) == 1 else duration(next_run.get(name, 0.0))
         rows.append((name, changes(varied), *facts, time_left))
-    seeds, tune = ", ".join(map(str, definition.seeds)), definition.tune or ()
+    seeds, what = ", ".join(map(str, definition.seeds)), "settings" if definition.sweep.search else "learning rates"
+    to_try = f" and {definition.settings} {what}" if definition.settings else ""
     processes = len(slots(jobs))
     how = f"with {processes} processes at a time" if processes > 1 else "one after the other"
     timed_now = f"one update of each of {counted(len(timed), 'program')}, timed now"
@@ -111,12 +115,14 @@ def plan(
     lines = [
         f"{definition.sweep.name}: {definition.sweep.question}\n",
         aligned(rows, texts=2),
-        f"\n{counted(len(variants), 'variant')}, seeds {seeds}{f' and {len(tune)} learning rates' if tune else ''}: "
+        f"\n{counted(len(variants), 'variant')}, seeds {seeds}{to_try}: "
         f"{counted(len(unfinished), 'run')} to train, {len(statuses) - len(unfinished)} finished",
         total,
         *EXPLANATIONS,
         f"differences between seeds include: {'; '.join(SOURCES[source] for source in definition.vary)}",
     ]
+    if definition.sweep.propose is not None:
+        lines.append("settings that propose has not given yet are not counted")
     if unprepared:
         lines.append(
             f"the data of {counted(len(unprepared), 'variant')} is not prepared: vocabularies are taken to have the "

@@ -25,15 +25,17 @@ from transformer_jax.sweeps.checks import validate
 from transformer_jax.sweeps.definition import (
     FORMAT,
     SOURCES,
+    Setting,
     Sweep,
     Variant,
     base_values,
-    changed,
+    changed_config,
     fields,
     margins,
     repeated,
 )
 from transformer_jax.sweeps.run import SweepRun
+from transformer_jax.sweeps.search import drawn
 
 # Tokens of the sentences that FLOPs are estimated for before the data exists.
 LENGTH = 32
@@ -62,7 +64,7 @@ class ResolvedSweep:
         return next(variant for variant in self.sweep.variants if variant.name == name)
 
     def tuned_as(self, name: str) -> str:
-        """The variant at whose tuned learning rate a variant trains: of a control the one that it repeats."""
+        """The variant at whose setting a variant trains: of a control the one that it repeats."""
         return self.variant(name).same_as or name
 
     def chosen(self, only: Sequence[str] | None) -> list[str]:
@@ -75,19 +77,29 @@ class ResolvedSweep:
                 raise BadInput(f"--only={pattern}: matches no variant; {did_you_mean(pattern, names)}")
         return [name for name in names if any(fnmatch.fnmatch(name, pattern) for pattern in only)]
 
-    def experiment(self, variant: str, seed: int, factor: float = 1.0) -> ExperimentConfig:
-        """The config of one run: what varies is set by the seed, `factor` multiplies the peak learning rate."""
-        config = self.experiments[variant]
-        data, optimizer = config.data, config.optimizer
+    @property
+    def settings(self) -> int:
+        """How many settings are tried for each variant before it is compared."""
+        return self.sweep.trials or 0 if self.sweep.search else len(self.tune or ())
+
+    def settings_of(self, variant: str, proposed: Sequence[Mapping[str, Any]]) -> list[Setting]:
+        """The settings that are tried for a variant, as far as they are known; `proposed` are those of `propose`."""
+        if not self.sweep.search:
+            return [Setting("rate", factor) for factor in self.tune or ()]
+        if self.sweep.propose is None:
+            return [drawn(self.sweep, variant, number) for number in range(self.settings)]
+        return [Setting("setting", number, values) for number, values in enumerate([{}, *proposed][: self.settings])]
+
+    def experiment(self, variant: str, seed: int, setting: Setting | None = None) -> ExperimentConfig:
+        """The config of one run: what varies is set by the seed; without a setting it has the variant's own."""
+        config = self.experiments[variant] if setting is None else setting.changed(self.experiments[variant])
+        data = config.data
         if self.variant(variant).same_as is not None:  # a control, whose random numbers are no other run's
             seed = zlib.crc32(f"{variant}, seed {seed}".encode())
         if "order" in self.vary:
             data = dataclasses.replace(data, order_seed=seed)
-        if factor != 1.0:
-            rate = factor * optimizer.peak_rate(config.model.base_d_model)
-            optimizer = dataclasses.replace(optimizer, learning_rate=rate)
         seed = seed if "initialization" in self.vary else config.seed
-        return dataclasses.replace(config, seed=seed, data=data, optimizer=optimizer)
+        return dataclasses.replace(config, seed=seed, data=data)
 
     def code_of(self, run: SweepRun | None = None) -> dict[str, str]:
         """A digest for each reference to custom code in the sweep or in one of its runs, analyses included."""
@@ -190,8 +202,7 @@ def resolve(
         margin={str(metric): margin for metric, margin in margins(sweep).items()},
     )
     base = from_config_dict(base_values(sweep, overrides)[0])
-    values = dataclasses.asdict(base)
-    experiments = {v.name: from_config_dict(changed(values, repeated(sweep, v).changes)) for v in sweep.variants}
+    experiments = {v.name: changed_config(base, repeated(sweep, v).changes) for v in sweep.variants}
     varied = sweep.vary or (["initialization", "order"] if base.data.order_seed is None else ["initialization"])
     return ResolvedSweep(
         sweep,

@@ -11,7 +11,7 @@ import dataclasses
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, training_addresses
@@ -22,6 +22,7 @@ from transformer_jax.files.paths import inside
 from transformer_jax.files.record import read_typed
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.records import Record, difference
+from transformer_jax.sweeps.definition import Setting
 
 LOCK = ".worker.lock"
 
@@ -63,14 +64,9 @@ class Result(TypedDict):
     code: NotRequired[dict[str, Any]]
 
 
-def seed_folder(seed: int, factor: float) -> str:
-    """The name of a compared run's folder; `factor` is what tuning chose for the learning rate, 1 without tuning."""
-    return f"seed-{seed}" if factor == 1 else f"rate-{factor:g}-seed-{seed}"
-
-
 @dataclasses.dataclass(frozen=True)
 class SweepRun:
-    """One run of a sweep: a variant with a seed, as it is compared, or to tune its learning rate."""
+    """One run of a sweep: a variant with a seed, as it is compared, or to try a setting of it."""
 
     path: Path
     variant: str
@@ -80,13 +76,12 @@ class SweepRun:
     tests: tuple[str, ...] = ()
     analyses: tuple[str, ...] = ()
     measured_by: Mapping[str, str] = dataclasses.field(default_factory=dict)  # digests of metrics and analyses
-    kind: Literal["compared", "tuning"] = "compared"
-    factor: float | None = None  # of the learning rate, in a run that tunes it
+    setting: Setting | None = None  # that it tries
 
     @property
     def name(self) -> str:
-        if self.factor is not None:
-            return f"{self.variant}, rate x {self.factor:g}, seed {self.seed}"
+        if self.setting is not None:
+            return f"{self.variant}, {self.setting.title}, seed {self.seed}"
         return f"{self.variant}, seed {self.seed}"
 
     @property

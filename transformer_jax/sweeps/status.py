@@ -48,7 +48,8 @@ class RunStatus:
     def to_json(self) -> dict[str, Any]:
         """As `sweep --status --json` prints it."""
         facts = {name: value for name, value in vars(self).items() if name not in ("run", "age")}
-        run = {"run": self.run.run_id, "variant": self.run.variant, "seed": self.run.seed, "kind": self.run.kind}
+        kind = "compared" if self.run.setting is None else "tuning"
+        run = {"run": self.run.run_id, "variant": self.run.variant, "seed": self.run.seed, "kind": kind}
         commit = self.run.folder.versions().get("commit")
         return {**run, **facts, "seconds_since_step": self.age, "commit": commit}
 
