@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.small_runs import experiment
 from transformer_jax import cli
+from transformer_jax.commands.train import what_must_agree
+from transformer_jax.processes.distributed import numeric_options
 
 
 @pytest.mark.parametrize(("final", "status"), [(True, 0), (False, 75)])
@@ -24,3 +26,15 @@ def test_the_first_weights_warn_of_a_peak_rate_that_is_known(rate, is_known, tmp
     options = (f"--config.optimizer.learning_rate={rate}", "--config.optimizer.warmup_share=0.1")
     assert cli.main(["train", "--config=preset:demo", f"--workdir={tmp_path}", "--init-from=other", *options]) == 0
     assert ("the peak learning rate is" in capsys.readouterr().err) == is_known
+
+
+def test_processes_compare_flags_options_code_and_what_rounds_numbers(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+    flags = dict.fromkeys(("init_weights", "init_from", "accept_changed_code", "must_resume", "profile", "debug_nans"))
+    of_flags, of_options = (
+        types.SimpleNamespace(**flags | {"must_resume": True}),
+        experiment(train__label_smoothing=0.2),
+    )
+    facts = {**numeric_options(), **what_must_agree(of_flags, of_options)}
+    assert facts["--must-resume"] and facts["train.label_smoothing"] == 0.2 and "fast_math" in facts["XLA_FLAGS"]
+    assert {"transformer_jax_sha256", "jax", "jax_default_prng_impl", "jax_default_matmul_precision"} <= facts.keys()

@@ -237,7 +237,7 @@ def test_a_bucket_that_stays_away_is_a_failure_in_one_line(url, proxy, monkeypat
     (path / "a").write_text("1")
     proxy.answer = 503
     monkeypatch.setattr(remote, "PATIENCE_AT_THE_END" if stopping else "PATIENCE", 0.3)
-    monkeypatch.setattr(remote, "_asked_to_stop", threading.Event())
+    monkeypatch.setattr(remote, "_asked_to_stop_at", None)
     if stopping:
         remote.hurry()
     with pytest.raises(Failed, match=r"gs://bucket/gone/a: the bucket does not respond; the same command tries again"):

@@ -1,4 +1,4 @@
-"""Several real processes on one machine: they train as one, and end together. More in drills/test_one_of_several.py."""
+"""Several real processes on one machine: they train as one, and end together. More in tests/chaos/several.py."""
 
 import itertools
 import json
@@ -57,10 +57,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def stopped(place):
-    """Begun by one process, resumed by two, stopped by a signal to one of them.
-
-    tests/drills/test_distributed_kills.py kills one.
-    """
+    """Begun by one process, resumed by two, stopped by a signal to one of them."""
     train_here(place / "two", *OPTIONS, "train.steps=18")
     shutil.copytree(place / "two", place / "one")
     with job(place / "two", 2, *OPTIONS, program=SPY) as running:

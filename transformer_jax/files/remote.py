@@ -53,8 +53,8 @@ COPY, WRITER = "copy", "writer"  # metadata of the objects that are written here
 _copies: list[Path] = []  # paths in copies that this process uploads
 _texts: dict[str, str] = {}  # the addresses of fetched texts
 _locks: dict[str, tuple[str, int]] = {}  # held by this process: content and generation, by name
-_asked_to_stop = threading.Event()
-_stopped_at = _told_at = 0.0
+_asked_to_stop_at: float | None = None
+_told_at = 0.0
 _is_away = False  # whether the patience with a bucket is over
 _pulse: threading.Event | None = None  # ends the thread when it is set
 
@@ -114,9 +114,8 @@ def close() -> None:
 
 def hurry() -> None:
     """This process was asked to stop: a bucket that is away is not waited for any more but for 20 seconds."""
-    global _stopped_at
-    _stopped_at = time.monotonic()
-    _asked_to_stop.set()
+    global _asked_to_stop_at
+    _asked_to_stop_at = time.monotonic()
 
 
 def url_of(path: Path) -> str | None:
@@ -161,14 +160,9 @@ def owned(lock: Path, taken_by: Callable[[], str]) -> Iterator[Callable[[], str]
     name, own = url.removeprefix(BUCKETS), lock.read_text()
     _locks[name] = own, _take(name, own)
     _start_pulse()
-
-    def taken_there_by() -> str:
-        content = _content(name)
-        return "" if content == own else (content or "").partition("\n")[0] or "a process that has ended"
-
     try:
         pull(lock.parent)
-        yield taken_there_by
+        yield functools.partial(_taken_by, name, own)
     finally:
         _, generation = _locks.pop(name, ("", None))
         with contextlib.suppress(Failed, *_gone()):
@@ -262,13 +256,19 @@ def _take(name: str, own: str) -> int:
             try:
                 return _write(name, own, there.generation if there else 0)
             except _gone():
-                if _content(name) == own:  # the answer to an earlier attempt was lost
-                    return _found(name).generation
-                raise Locked((_content(name) or "another process").partition("\n")[0]) from None
+                if other := _taken_by(name, own):
+                    raise Locked(other) from None
+                return _found(name).generation  # the answer to an earlier attempt was lost
         if first is None:
             tell(f"{BUCKETS}{name}: {holder} is working here, or has died: waiting up to {LEASE:.0f} s")
         first = there.generation
         time.sleep(1.0)
+
+
+def _taken_by(name: str, own: str) -> str:
+    """The other process that has taken a lock since, or ""."""
+    content = _content(name)
+    return "" if content == own else (content or "").partition("\n")[0] or "another process"
 
 
 def _has_died_here(holder: str) -> bool:
@@ -300,16 +300,15 @@ def _keep_alive(ended: threading.Event) -> None:
     Nothing else would end it, while it waits inside of orbax.
     """
     pushed = time.monotonic()
-    while not ended.wait(0.2 if _asked_to_stop.is_set() else HEARTBEAT):
+    while not ended.wait(0.2 if _asked_to_stop_at else HEARTBEAT):
         try:
             for name, (own, generation) in list(_locks.items()):
                 try:
                     renewed = _write(name, own, generation)
                 except _gone():
-                    if (content := _content(name)) != own:
+                    if other := _taken_by(name, own):
                         if name not in _locks:
                             continue
-                        other = (content or "").partition("\n")[0] or "another process"
                         raise Failed(f"{BUCKETS}{name}: {other} has begun to work here") from None
                     renewed = _found(name).generation
                 if name in _locks:
@@ -339,8 +338,8 @@ def _patiently(name: str, act: Callable[[], T]) -> T:
         except Exception as error:
             now, why = time.monotonic(), storage_errors.short(error)
             left = 0.0 if _is_away else began + PATIENCE - now
-            if _asked_to_stop.is_set():
-                left = min(left, max(began, _stopped_at) + PATIENCE_AT_THE_END - now)
+            if _asked_to_stop_at:
+                left = min(left, max(began, _asked_to_stop_at) + PATIENCE_AT_THE_END - now)
             if not _is_passing(error) or left <= 0:
                 _is_away = _is_passing(error)
                 raise Failed(f"{BUCKETS}{name}: {why}; the same command tries again") from error

@@ -127,7 +127,9 @@ def joined(
         _processes.compare({**numeric_options(), **facts()})
         initialize(coordinator, count, number, local_devices, mesh)
         _processes.compare({"devices": own_devices()})
-        show_hosts()
+        if number == 0:
+            lines = [f"  {name}: {own_devices()}" for name in channel.names]
+            tell("\n".join([f"{count} processes, {jax.device_count()} devices:", *lines]))
         yield
         with watchdog.waiting():
             jax.distributed.shutdown()
@@ -228,10 +230,3 @@ def initialize(
         )
     except (ValueError, RuntimeError) as error:
         raise Failed(f"{_processes} could not be connected to {coordinator}: {str(error).splitlines()[0]}") from error
-
-
-def show_hosts() -> None:
-    """Prints where each process runs, with which devices."""
-    if _processes.is_first and _processes.channel:
-        lines = [f"  {name}: {own_devices()}" for name in _processes.channel.names]
-        tell("\n".join([f"{_processes.count} processes, {jax.device_count()} devices:", *lines]))

@@ -20,17 +20,7 @@ from transformer_jax import config as configuration
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, TrainConfig
 from transformer_jax.errors import BadInput, ConfigError, Failed
-from transformer_jax.files import paths, remote
-from transformer_jax.files.atomic import (
-    UNFINISHED,
-    WAITS,
-    Locked,
-    explained,
-    locked,
-    made,
-    write_atomically,
-    write_record,
-)
+from transformer_jax.files import atomic, paths, remote
 from transformer_jax.files.digests import sha256
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_bytes, read_object, read_typed
@@ -119,20 +109,20 @@ class RunFolder:
             if self.writes:
                 if self.must_resume and not self.saved_steps():
                     raise Failed(f"{self.path}: has no checkpoint to resume from (--must-resume): is it mounted?")
-                with explained(self.path):
+                with atomic.explained(self.path):
                     refuse_foreign(self.path)
-                    stack.enter_context(made(self.path))
+                    stack.enter_context(atomic.made(self.path))
                     self._lock(stack)
             yield
 
     def _lock(self, stack: contextlib.ExitStack) -> None:
-        waits = list(WAITS)
+        waits = list(atomic.WAITS)
         while True:
             try:
-                taken_by = stack.enter_context(locked(self.lock, wait=False))
+                taken_by = stack.enter_context(atomic.locked(self.lock, wait=False))
                 self._taken_by = stack.enter_context(remote.owned(self.lock, taken_by))
                 return
-            except Locked as holder:
+            except atomic.Locked as holder:
                 if not waits or str(holder).endswith(f" on {socket.gethostname()}"):
                     message = f"{self.path}: {holder} is training here; wait, or use another --workdir"
                     raise Failed(message) from None
@@ -225,8 +215,8 @@ class RunFolder:
         """Records that a checkpoint is complete: if there are none at a later start, they were lost."""
         versions = self.versions()
         if self.writes and versions and not versions.get(HAD_CHECKPOINT):
-            with explained(self.path):
-                write_record(self._versions, {**versions, HAD_CHECKPOINT: True})
+            with atomic.explained(self.path):
+                atomic.write_record(self._versions, {**versions, HAD_CHECKPOINT: True})
 
     def record(self, config: ExperimentConfig, last_step: int | None = None) -> None:
         """Writes config.json and versions.json; another run raises BadInput. Only the first process writes."""
@@ -235,7 +225,7 @@ class RunFolder:
             self._refuse_another_run(config)
         if not self.writes:
             return
-        with explained(self.path):
+        with atomic.explained(self.path):
             code = code_of(addresses)
             # Metrics that only evaluations use have their digests there.
             noted = addresses if config.decode.bleu_sentences else configuration.training_addresses(config)
@@ -257,9 +247,9 @@ class RunFolder:
             versions |= {HAD_CHECKPOINT: True} if step is not None else {}
             versions |= {LAST_STEP: last_step, INIT_FROM: self.init_from if step is None else before.get(INIT_FROM)}
             versions[CONFIG_DIGEST] = sha256(text)
-            write_record(self._versions, versions)  # first: a folder with it is a run
+            atomic.write_record(self._versions, versions)  # first: a folder with it is a run
             self.code.keep(addresses, code, step or 0, noted)
-            with write_atomically(self.config) as file:
+            with atomic.write_atomically(self.config) as file:
                 file.write(text)
         self.record_state("running")
 
@@ -307,7 +297,8 @@ class RunFolder:
 
 def refuse_foreign(path: Path) -> None:
     """Raises BadInput for a folder that is neither new nor empty nor a run, before anything is written there."""
-    names = {entry.name for entry in path.iterdir() if not entry.name.endswith(UNFINISHED)} if path.is_dir() else set()
+    entries = path.iterdir() if path.is_dir() else ()
+    names = {entry.name for entry in entries if not entry.name.endswith(atomic.UNFINISHED)}
     if names & {WEIGHTS, ORIGIN}:
         raise BadInput(
             f"{path}: is an exported folder, whose config.json training would replace; use another --workdir "

@@ -174,11 +174,8 @@ def _from_the_end(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes]]:
         yield from reversed([*zip(starts, lines, strict=False)])
 
 
-def _integer(text: str) -> float:
-    return int(text) if len(text) < 19 else float(text)
-
-
-_DECODER = json.JSONDecoder(parse_int=_integer, parse_constant=str)  # NaN is no JSON
+# NaN is no JSON; an integer of more than 64 bits is a float.
+_DECODER = json.JSONDecoder(parse_int=lambda text: int(text) if len(text) < 19 else float(text), parse_constant=str)
 _NUMBERS, _INFINITE = {int, float, type(None)}, {math.inf, -math.inf}
 
 
