@@ -69,7 +69,7 @@ def _with_dropout(scores: dict[str, float], rate: float, word: str, dice: random
 
 
 def _sampled(scores: dict[str, float], alpha: float, word: str, dice: random.Random) -> list[str]:
-    """A segmentation with a probability proportional to that of the unigram model to the power alpha."""
+    """A segmentation with a probability proportional to the unigram model's to the power alpha."""
     # log_sums[end] is the log of the sum over all segmentations of word[:end].
     log_sums, ends = [0.0], range(1, len(word) + 1)
     starts = {end: [start for start in range(end) if word[start:end] in scores] for end in ends}

@@ -77,7 +77,7 @@ def patch(function: Callable[..., Any], changes: Mapping[str, Change]) -> Callab
     """The function that computes what `function` does with other activations.
 
     `changes[name](activation, positions)` takes the place of each activation of this name, and has its shape.
-    `positions` are those of its tokens, [1 or batch, length]: in a search, the position of the token that is decoded.
+    `positions` are its tokens' positions, [1 or batch, length]: in a search, the position of the token that is decoded.
     Put `jax.jit` around the result, not inside. Without changes it is `function` itself.
     """
     if not changes:

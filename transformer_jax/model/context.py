@@ -114,7 +114,7 @@ def _check(context: Context, query: Any, key_value: Any) -> None:
         check_shapes(query_BTD=query, cache_BGKS=cache["keys"])
         if encoding is not None or key_value is not None or of_self:
             raise ValueError(
-                "cache is that of a memory, from project_memory: key_value, encoding, is_causal, window and "
+                "cache is of a memory, from project_memory: key_value, encoding, is_causal, window and "
                 "segments_BT must not be given"
             )
         return
@@ -123,7 +123,9 @@ def _check(context: Context, query: Any, key_value: Any) -> None:
         check_shapes(query_BTD=query, key_value_BTE=key_value)
         check_shapes(cache_BGKL=cache["keys"], key_value_BTE=key_value)
         if context.segments_BT is not None:
-            raise ValueError("segments_BT: must not be given with a cache, which does not hold those of its slots")
+            raise ValueError(
+                "segments_BT: must not be given with a cache, which does not hold the segments of its slots"
+            )
     elif of_self and jnp.shape(query)[1] != jnp.shape(key_value)[1]:
         lengths = f"{jnp.shape(query)[1]} queries and {jnp.shape(key_value)[1]} keys"
         raise ValueError(f"is_causal, window and segments_BT are for self-attention: here are {lengths}")
@@ -170,7 +172,7 @@ def _with_mask(context: Context, shape_BHTS: tuple[int, int, int, int]) -> Conte
 
 
 def bias_of(context: Context, q_BTHK: jax.Array, k_BSHK: jax.Array) -> jax.Array | None:
-    """All that is added to the scores: the context's bias, and that of its encoding."""
+    """All that is added to the scores: the biases of the context and of its encoding."""
     bias: jax.Array | None = context.bias
     if context.encoding is None:
         return bias

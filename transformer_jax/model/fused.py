@@ -74,7 +74,7 @@ def attention(
     heads_BTHV = fused_attention(q_BTHK, k_BSHK, v_BSHV, scale, lengths_B, *options)
     if lengths_B is None:
         return heads_BTHV
-    # The last query sees the keys of its row: its part of the mask has no later ones, and never that of the window.
+    # The last query sees the keys of its row: its part of the mask has no later ones, and never a window's.
     are_first_BS = jnp.arange(k_BSHK.shape[1])[None] < jnp.asarray(lengths_B)[:, None]
     is_described_B = (context.mask[:, 0, -1] == are_first_BS).all(axis=1)
     return jnp.where(is_described_B[:, None, None, None], heads_BTHV, jnp.nan)

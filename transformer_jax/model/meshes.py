@@ -80,7 +80,7 @@ def entries_of(x: jax.Array, ids: jax.Array) -> jax.Array:
 
 
 def divided_like(x: jax.Array, other: jax.Array, *axes: int) -> jax.Array:
-    """x with these axes divided like those of another array, where that is on a mesh with explicit axes."""
+    """x with these axes divided like another array's, where that is on a mesh with explicit axes."""
     mesh = explicit_mesh(other)
     if mesh is None:
         return x

@@ -234,7 +234,7 @@ class Decoder(_Stack):
         x_BTD, context = self.pre(x_BTD, context, filled)
         check_context(cross_context=cross_context)
         if context.cache is not None or cross_context.cache is not None:
-            raise ValueError("a context has a cache: a Decoder is given those of all layers as `cache`")
+            raise ValueError("a context has a cache: a Decoder is given the caches of all layers as `cache`")
         caches = []
         for i, (layer, encoding) in enumerate(_in_order(self)):
             own = _of_layer(self, context, i, encoding, cache and cache[i]["self"])

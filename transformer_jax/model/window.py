@@ -18,7 +18,7 @@ def is_long(context: Context, length: int) -> bool:
 
 
 def mask_of(context: Context, length: int) -> jax.Array | None:
-    """The mask of the context, with that of its window, 11TS, or B1TS within segments."""
+    """The mask of the context and of its window, 11TS, or B1TS within segments."""
     if context.window is None:
         mask: jax.Array | None = context.mask
         return mask

@@ -33,7 +33,7 @@ SECONDS_BETWEEN_ATTEMPTS = 0.5
 SECONDS_TO_TELL = 5.0
 # Seconds in which processes that end for the same reason find it themselves.
 SECONDS_TO_FIND_OUT = 1.0
-# A stranger's connection may say nothing for so many seconds, or so many bytes.
+# The seconds and bytes that a stranger's connection may take to greet.
 SECONDS_TO_GREET, LONGEST_GREETING = 5.0, 10_000
 
 

@@ -8,7 +8,7 @@ import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 
-# Processes that make no progress after a signal end after so many seconds, or mesh.stalled_after if that is less.
+# Seconds without progress after which processes end that were sent a signal; or mesh.stalled_after, if it is less.
 SECONDS_AFTER_A_SIGNAL = 60.0
 
 _lock, _count = threading.Lock(), 0
@@ -71,7 +71,7 @@ class Watchdog:
             self._limit = min(self._limit, SECONDS_AFTER_A_SIGNAL)
 
     def look(self, seconds: float) -> tuple[str, list[int]] | None:
-        """Called every so many seconds: why all processes must end, and which of them hang; or None."""
+        """Why all processes must end, and which of them hang; or None. `seconds` have passed since the last call."""
         self._unmoved += seconds
         behind = [number for number, count in enumerate(self._counts) if count < max(self._counts)]
         hangs = behind or all(state == "waits" for state in self._states)
