@@ -21,10 +21,9 @@ from transformer_jax.data.batching import training_batches
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput
-from transformer_jax.experiment import in_updates, try_out, with_checked_attention, with_vocabulary
+from transformer_jax.experiment import in_updates, try_out, with_vocabulary
 from transformer_jax.interop.marian_config import read_config
 from transformer_jax.interop.marian_weights import layer_names
-from transformer_jax.model import fused
 from transformer_jax.runs.export import flat, read_export
 from transformer_jax.runs.folder import RunFolder
 
@@ -33,6 +32,12 @@ def test_a_part_is_given_by_its_address():
     """A class would be trained with, but config.json could not be read again."""
     with pytest.raises(BadInput, match=r"model\.parts\.norm: is a class.*file\.py:RMSNorm"):
         try_out(experiment(model__parts={"norm": RMSNorm}))
+
+
+def test_a_metric_that_nobody_measures_is_told_before_data_is_prepared():
+    try_out(experiment(train__best_metric="bleu", decode__bleu_sentences=10))
+    with pytest.raises(BadInput, match="valid_los"):
+        try_out(experiment(train__best_metric="valid_los"))
 
 
 @pytest.fixture(scope="module")
@@ -77,15 +82,6 @@ def test_fine_tuning_at_the_rate_of_a_new_model_is_warned_of(rate, is_warned_of,
     arguments = {"workdir": "new", "init_from": str(first), "init_weights": None, "config": "preset:copy"}
     initialised(argparse.Namespace(**arguments, overrides=overrides))
     assert ("a tenth" in capsys.readouterr().err) == is_warned_of
-
-
-def test_fused_attention_that_fails_its_check_is_not_used(monkeypatch):
-    config = experiment(model__attention_implementation="auto")
-    monkeypatch.setattr(fused, "checked", lambda model, device: model)
-    assert with_checked_attention(config) == config
-    plain = dataclasses.replace(config.model, attention_implementation="plain")
-    monkeypatch.setattr(fused, "checked", lambda model, device: plain)
-    assert with_checked_attention(config).model == plain
 
 
 @pytest.mark.parametrize("count", [100, 500])

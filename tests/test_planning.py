@@ -6,7 +6,7 @@ import json
 import jax
 import pytest
 
-from tests.support.hlo import collectives
+from tests.accelerators import hlo
 from tests.support.small_runs import experiment
 from transformer_jax.data.buckets import Shape
 from transformer_jax.errors import BadInput
@@ -34,7 +34,7 @@ def test_the_figures_of_a_step():
     assert found["memory"]["state"] > 0 < found["memory"]["temporary"]
     assert found["flops"] > 0 < found["flops_ms"]
     assert found["bytes_accessed"] > found["memory"]["state"] / 2, "the parameters and moments at least"
-    kinds = [collective.kind for collective in collectives(made.program.as_text(), (4, 2, 1))]
+    kinds = [collective.kind for collective in hlo.Program(made.program.as_text()).collectives()]
     assert found["collectives"] == {kind: kinds.count(kind) for kind in sorted(set(kinds))} != {}
     assert json.loads(json.dumps(found)) == found
     text = in_words(found)

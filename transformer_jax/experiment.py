@@ -31,7 +31,7 @@ from transformer_jax.evaluation import (
 )
 from transformer_jax.files.atomic import explained, write_atomically, write_record
 from transformer_jax.files.paths import plain_folder
-from transformer_jax.model import fused
+from transformer_jax.metric_names import TRANSLATIONS, VALIDATION
 from transformer_jax.model.transformer import abstract_params
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.processes.distributed import processes
@@ -39,10 +39,11 @@ from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.runs import records as evaluation_records
 from transformer_jax.runs.export import other_shapes
 from transformer_jax.runs.folder import RunFolder, facts_of
-from transformer_jax.runs.tracking import Labels, maker
+from transformer_jax.runs.tracking import maker
 from transformer_jax.schema import is_meant_as_address
+from transformer_jax.training.kernels import with_checked_attention
 from transformer_jax.training.together import refuse_incompatible
-from transformer_jax.training.train import Ending, refuse_unmeasured, train
+from transformer_jax.training.train import Ending, train
 from transformer_jax.translation.load import Run
 from transformer_jax.update.loss import check_loss
 from transformer_jax.update.optimizer import make_schedule, optimizer_of
@@ -57,41 +58,30 @@ FROM_DATA = ("model.vocab_size", "model.target_vocab_size")
 
 def train_run(
     experiment: ExperimentConfig,
-    workdir: str | Path,
+    folder: RunFolder | str | Path,
     params: Any = None,
     debugging: "Debugging | None" = None,
-    accept_changed_code: bool = False,
-    labels: Labels | None = None,
-    init_from: str | None = None,
-    must_resume: bool = False,
 ) -> Ending:
-    """Prepares the data if necessary, and trains in `workdir` or resumes the run there; returns how it ended.
+    """Prepares the data if necessary, and trains in a folder or resumes the run there; returns how it ended.
 
-    A new run starts from `params`, of the run `init_from`, or else from random parameters. A run whose custom
-    code was edited is resumed only with `accept_changed_code`. Raises Diverged if the run diverges.
+    A new run starts from `params`, or else from random parameters. A `RunFolder` says more about the folder than its
+    path, such as whether a run is resumed whose custom code was edited. Raises Diverged if the run diverges.
     """
-    folder = RunFolder(workdir, processes().is_first, accept_changed_code, labels, init_from, must_resume)
-    (ending,) = _train([experiment], [folder], params, debugging)
+    (ending,) = _train([experiment], [_as_folder(folder)], params, debugging)
     if ending.diverged:
         raise Diverged(ending.why)
     return ending
 
 
 def train_runs_together(
-    experiments: Sequence[ExperimentConfig],
-    workdirs: Sequence[str | Path],
-    accept_changed_code: bool = False,
-    labels: Sequence[Labels | None] | None = None,
+    experiments: Sequence[ExperimentConfig], workdirs: Sequence[RunFolder | str | Path]
 ) -> list[Ending]:
     """Trains several runs in one program, as `train_run` does one; returns how each of them ended.
 
     Raises BadInput if they cannot train together; training/together.py says what may differ.
     """
     refuse_incompatible(experiments)
-    folders = [
-        RunFolder(workdir, accept_changed_code=accept_changed_code, labels=label)
-        for workdir, label in zip(workdirs, labels or [None] * len(workdirs), strict=True)
-    ]
+    folders = [_as_folder(folder) for folder in workdirs]
     saved = [folder.saved_steps() for folder in folders]
     has_common = bool(set.intersection(*saved))
     # Without a common checkpoint, as when runs were added, those with the same newest one train together.
@@ -108,13 +98,17 @@ def train_runs_together(
     return [endings[number] for number in range(len(folders))]
 
 
+def _as_folder(folder: RunFolder | str | Path) -> RunFolder:
+    return folder if isinstance(folder, RunFolder) else RunFolder(folder, processes().is_first)
+
+
 def _train(
     experiments: Sequence[ExperimentConfig],
     folders: Sequence[RunFolder],
     params: Any = None,
     debugging: "Debugging | None" = None,
 ) -> list[Ending]:
-    """Checks one run, or several that train together; prepares the data, completes the configs, and trains."""
+    """The way of one run, or of several that train together: checked, prepared, completed, trained."""
     keep_freed_memory()
     for experiment in experiments:
         try_out(experiment)
@@ -151,8 +145,13 @@ def try_out(config: ExperimentConfig) -> None:
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
     optimizer = optimizer_of(config.optimizer, schedule)
     check_loss(config.train)
-    refuse_unmeasured(config.train, config.decode)
-    load_metrics(config.decode.metrics)
+    custom = load_metrics(config.decode.metrics)
+    measured = [*VALIDATION, *([*TRANSLATIONS, *custom] if config.decode.bleu_sentences else ())]
+    if config.train.best_metric not in measured:
+        raise BadInput(
+            f"train.best_metric = {config.train.best_metric!r} is not among the validation metrics: "
+            f"{', '.join(measured)}; bleu, exact_match and custom metrics need decode.bleu_sentences above 0"
+        )
     load_bleu(config.decode.bleu_tokenize)
     if config.train.tracker is not None:
         maker(config.train.tracker)
@@ -187,14 +186,6 @@ def with_vocabulary(experiment: ExperimentConfig, prepared: Prepared) -> Experim
     one_table = experiment.model.tie_embeddings == "all" and prepared.same_tokens
     target_size = None if one_table else prepared.target_vocab_size
     model = dataclasses.replace(experiment.model, vocab_size=prepared.vocab_size, target_vocab_size=target_size)
-    return dataclasses.replace(experiment, model=model)
-
-
-def with_checked_attention(experiment: ExperimentConfig) -> ExperimentConfig:
-    """The experiment, with plain attention if fused kernels fail or are wrong on a device of any of the processes."""
-    model = fused.checked(experiment.model, jax.local_devices()[0])
-    if "plain" in processes().gather(model.attention_implementation):
-        model = dataclasses.replace(model, attention_implementation="plain")
     return dataclasses.replace(experiment, model=model)
 
 

@@ -97,6 +97,10 @@ class Collective(NamedTuple):
     is_asynchronous: bool
     in_loop: bool = False
 
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [array.shape for array in self.arrays]
+
     def axes(self, mesh: Mapping[str, int]) -> tuple[str, ...]:
         """The axes of a mesh of these sizes that the group extends over."""
         places = np.unravel_index(self.group, tuple(mesh.values()))

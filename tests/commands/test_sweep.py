@@ -18,6 +18,7 @@ from transformer_jax.report.report import report_of
 from transformer_jax.report.results import load_sweep
 from transformer_jax.sweeps import plan, resolved
 from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.launch import merged
 
 
 @pytest.fixture
@@ -158,9 +159,9 @@ def test_the_stored_command_defines_the_same_sweep(place, arguments):
         overrides, rest = split_overrides(list(arguments))
         parsed = parser.parse_args([*rest, f"--workdir={folder.path}"])
         parsed.overrides = overrides
-        merged = folder.merged(_definition(parsed, folder), parsed.together is not None, parsed.only)
-        folder.save(merged)
-        return merged
+        definition = merged(folder, _definition(parsed, folder), parsed.together is not None, parsed.only)
+        folder.save(definition)
+        return definition
 
     first = SweepFolder(place / "first")
     launched(first, "experiment.py", *arguments)

@@ -17,6 +17,7 @@ from transformer_jax.files import paths
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.sweeps import resolved
 from transformer_jax.sweeps.folder import SweepFolder, data_key
+from transformer_jax.sweeps.launch import merged
 from transformer_jax.sweeps.run import digest
 
 # What may stand for a path on a command line, by how --help calls it.
@@ -128,7 +129,7 @@ def test_a_sweep_keeps_paths_as_they_were_given(tmp_path, monkeypatch):
     (tmp_path / "first/sweep").rename(tmp_path / "second/sweep")
     monkeypatch.chdir(tmp_path / "second")
     definition = resolved.resolve(sweep(base=base), "file.py")
-    config = SweepFolder("sweep").merged(definition).experiment("base", 0)
+    config = merged(SweepFolder("sweep"), definition).experiment("base", 0)
     assert (data_key(config), digest(config)) == keys
 
 

@@ -116,32 +116,6 @@ def test_padding_that_is_not_at_the_end_gives_nan_instead_of_other_numbers(kerne
     assert_close(apply(variables, source, TARGET, inputs), jax.jit(plain.apply)(variables, source, TARGET), within=0.02)
 
 
-# The check at the start of a run.
-
-
-@pytest.mark.parametrize("fault", [None, "value", "gradient", pytest.param("nan", marks=pytest.mark.drill), "error"])
-def test_a_kernel_that_is_wrong_or_fails_is_not_used(kernels_on_cpus, monkeypatch, caplog, fault):
-    """And a warning says so."""
-
-    @jax.custom_vjp
-    def wrong(x):
-        return 1.2 * x if fault == "value" else x
-
-    factor = {"gradient": 1.2, "nan": jnp.nan}.get(fault, 1.0)
-    wrong.defvjp(lambda x: (wrong(x), None), lambda _, change: (factor * change,))
-
-    def attention(*arrays, **options):
-        if fault == "error":
-            raise RuntimeError("No execution plans support the graph.")
-        output = dot_product_attention(*arrays, **options)
-        return wrong(output) if "key_value_seq_lengths" in options else output
-
-    monkeypatch.setattr(jax.nn, "dot_product_attention", attention)
-    config = small(**CUDNN, num_key_value_heads=1)
-    assert (fused.checked(config, jax.devices()[0]) is config) == (fault is None)
-    assert bool(caplog.records) == (fault is not None)
-
-
 # Meshes.
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from transformer_jax import ModelConfig
 from transformer_jax.accelerators import ACCELERATORS
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.processes import hardware
 from transformer_jax.runs.metrics import MetricsFile
-from transformer_jax.training.progress import Throughput
+from transformer_jax.training.progress import Throughput, peak_in_words
 
 # What version 1 of control groups has for no limit.
 UNLIMITED = "9223372036854771712\n"
@@ -77,12 +78,13 @@ def test_a_tpu_device_may_be_a_whole_chip(machine):
 def test_what_is_not_known_is_unknown(machine, tmp_path, kinds, dtype, why):
     """No MFU then, and a line that says how to have one; the other metrics are there."""
     machine(*kinds)
+    config = ExperimentConfig(model=ModelConfig(dtype=dtype))
+    assert why in peak_in_words(config)
+    assert "no MFU; --config.train.peak_flops=FLOP/s of one device gives it" in peak_in_words(config)
     statistics = types.SimpleNamespace(pairs=10, source_tokens=80, target_tokens=90)
-    measure = Throughput(ModelConfig(dtype=dtype), statistics, devices=1, peak_flops=None, clock=time.perf_counter)
-    assert why in str(measure) and "no MFU; --config.train.peak_flops=FLOP/s of one device gives it" in str(measure)
-    measure.start(types.SimpleNamespace(data_wait=0.0), 0)
-    measure.lap(10)
-    MetricsFile(tmp_path / "metrics.jsonl", tensorboard=False).write(10, measure.rates(100, 100, 10))
+    measure = Throughput(config, statistics, 1, time.perf_counter, types.SimpleNamespace(data_wait=0.0), 0)
+    rates = measure.rates(measure.lap(10), 100, 100, 10)
+    MetricsFile(tmp_path / "metrics.jsonl", tensorboard=False).write(10, rates)
     line = json.loads((tmp_path / "metrics.jsonl").read_text())
     assert line["mfu"] is None and line["target_tokens_per_second"] > 0
 

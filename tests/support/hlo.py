@@ -1,40 +1,12 @@
-"""What a compiled training step sends, read from the text of its HLO, and what memory it needs."""
+"""A training step of a tiny model, compiled for CPUs as compilers for accelerators would do it."""
 
 import math
 from typing import NamedTuple
 
 import jax
 
-from tests.accelerators import hlo
 from tests.support.small_runs import Trainer, batch_of, experiment, sentences
 from transformer_jax.update.sharding import AXES
-
-
-class Collective(NamedTuple):
-    """One of them: what each device has of its results, the axes it is sent along, how often, and the bytes sent."""
-
-    kind: str
-    shapes: list[tuple[int, ...]]
-    axes: tuple[str, ...]
-    times: int
-    in_loop: bool
-    sent: float
-
-
-def collectives(text: str, mesh: tuple[int, int, int]) -> list[Collective]:
-    """Those of a program for a mesh of these sizes."""
-    sizes = dict(zip(AXES, mesh, strict=True))
-    return [
-        Collective(
-            found.kind,
-            [array.shape for array in found.arrays],
-            found.axes(sizes),
-            found.times,
-            found.in_loop,
-            found.sent,
-        )
-        for found in hlo.Program(text).collectives()
-    ]
 
 
 class Program(NamedTuple):
@@ -76,6 +48,10 @@ class Configuration(NamedTuple):
     length: int
     parts: int
     model: dict
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return dict(zip(AXES, self.mesh, strict=True))
 
     def compiled(self) -> Program:
         options = {f"model__{name}": value for name, value in self.model.items()}

@@ -30,7 +30,7 @@ def work(folder, definition, *run_ids):
     """What a worker process does with these runs, here; returns its exit status."""
     handlers = {number: signal.getsignal(number) for number in (*SIGNALS, signal.SIGINT)}
     try:
-        return Worker(folder, definition, [folder.find(definition, run_id) for run_id in run_ids]).work()
+        return Worker(folder, definition, [folder.by_id(definition)[run_id] for run_id in run_ids]).work()
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -18,8 +18,10 @@ from transformer_jax.files.atomic import write_json
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.sweeps import Variant, launch
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.launch import Launcher, LaunchOptions, grouped, prepare_data, run_jobs
+from transformer_jax.sweeps.launch import Launcher, LaunchOptions, differences, grouped, merged, prepare_data, run_jobs
 from transformer_jax.sweeps.status import Progress
+
+COMPUTATION = {"mesh.fsdp": 2, "mesh.lost_after": 9.0, "train.accumulate": 2, "model.attention_implementation": "plain"}
 
 
 def chosen(factor, losses):
@@ -30,6 +32,79 @@ def chosen(factor, losses):
 def launcher(folder, definition, signals=None, **options):
     folder.save(definition)
     return Launcher(folder, definition, definition.chosen(None), LaunchOptions(**options), signals or StopSignals())
+
+
+# What may change.
+
+
+def test_how_and_where_a_sweep_is_computed_may_change(tmp_path):
+    """Another mesh, other machines: runs that are finished stay finished."""
+    before, folder = defined(FOUR), SweepFolder(tmp_path)
+    elsewhere = {"train.hours": 2, "train.tensorboard": True, "decode.tokens_per_batch": 99, **COMPUTATION}
+    after = defined(FOUR, overrides=[(path, str(value)) for path, value in elsewhere.items()])
+    assert differences(before, after) == []
+    for run in folder.runs(before):
+        pretend_finished(run)
+    assert all(run.result() for run in folder.runs(after))
+    assert differences(before, defined(FOUR, overrides=[("train.keep_best", "0")])) != []
+
+
+def test_variants_and_seeds_may_be_added_and_nothing_else_changed(tmp_path):
+    folder = SweepFolder(tmp_path)
+    folder.save(defined(seeds=[3, 4]))
+    assert merged(folder, defined(FOUR, seeds=[5])).seeds == (3, 4, 5)
+    assert merged(folder, defined(overrides=[("train.compile_cache", "none")], seeds=[3])).seeds == (3, 4)
+    folder.save(defined(FOUR, seeds=[3]))
+    changed = defined(Variant("h = 4", {"model.num_heads": 8}), overrides=[("train.steps", "30")], name="other")
+    with pytest.raises(BadInput) as error:
+        merged(folder, changed)
+    found = [line.split(": ")[0].strip() for line in str(error.value).splitlines()[1:]]
+    assert found == ["name", "base", "variant 'h = 4'"]
+    with pytest.raises(BadInput, match="variant 'h = 4'"):
+        merged(folder, defined())
+
+
+def test_a_question_that_was_declared_stays(tmp_path):
+    declared = {"primary": "exact_match", "margin": 2, "contrasts": {"heads": {"h = 4": 1, "base": -1}}}
+    folder, again = SweepFolder(tmp_path), Variant("again", same_as="base")
+    folder.save(defined(FOUR, again, weights="best", **declared))
+    stored = json.loads(folder.definition_file.read_text())
+    assert stored["margin"] == {"exact_match": 2} and stored["variants"][2]["same_as"] == "base"
+    more = {"more": {"h = 4": -1, "base": 1}, **declared["contrasts"]}
+    merged(folder, defined(FOUR, again, weights="best", **{**declared, "contrasts": more}))
+    with pytest.raises(BadInput) as error:
+        merged(folder, defined(FOUR, Variant("again", {"model.d_ff": 64}), primary="bleu", margin=1))
+    found = [line.rpartition(": ")[0].split(":")[0].strip() for line in str(error.value).splitlines()[1:]]
+    assert found == ["primary", "margin", "weights", "variant 'again'", "variant 'again'", "contrast 'heads'"]
+    declared |= {"weights": "best"}
+    merged(folder, defined(FOUR, again, tests=("test", "valid"), **declared))
+    with pytest.raises(BadInput, match="main test set: test there, valid here"):
+        merged(folder, defined(FOUR, again, tests=("valid", "test"), **declared))
+
+
+def test_an_analysis_may_be_added_but_not_become_another(tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text("def one(model, config, tests): ...\ndef two(model, config, tests): ...\n")
+    folder = SweepFolder(tmp_path / "sweep")
+    folder.save(defined(analyses={"mine": f"{file}:one"}))
+    assert list(merged(folder, defined(analyses={"more": f"{file}:one"})).sweep.analyses) == ["more"]
+    with pytest.raises(BadInput, match="analysis 'mine'"):
+        merged(folder, defined(analyses={"mine": f"{file}:two"}))
+
+
+def test_a_sweep_keeps_its_order_of_the_data(tmp_path):
+    """One that begins with --together has the same for all seeds."""
+    apart, together = (SweepFolder(tmp_path / name) for name in ("apart", "together"))
+    apart.save(merged(apart, defined(seeds=2)))
+    together.save(merged(together, defined(seeds=2), together=True))
+    for folder, orders in ((apart, [0, 1, 2]), (together, [None] * 3)):
+        for now in (False, True):
+            definition = merged(folder, defined(seeds=3), together=now)
+            folder.save(definition)
+            assert [run.experiment.data.order_seed for run in folder.runs(folder.load())] == orders
+
+
+# Running.
 
 
 def test_groups_are_of_one_shape(folder):
@@ -118,7 +193,7 @@ def test_tuning_and_factors_may_be_added_to_a_sweep(folder, tuned):
         ((1.0, 2.0, 4.0), {"base/tuning-4": 0.4, "h-=-4/tuning-4": 0.4}, ["base/rate-4-seed", "h-=-4/rate-4-seed"]),
     ]
     for tune, losses, trained in steps:
-        here, made = tuned(losses, definition=folder.merged(defined(FOUR, seeds=2, tune=tune)))
+        here, made = tuned(losses, definition=merged(folder, defined(FOUR, seeds=2, tune=tune)))
         assert here.run() == 0 and all(run.is_finished() for run in folder.runs(here.definition))
         expected = {f"{name}-{seed}" for name in trained for seed in (0, 1)}
         assert {run_id for run_id in made if "seed" in run_id} == expected
@@ -172,11 +247,11 @@ def test_runs_train_at_the_very_rate_that_was_tried(folder, tuned):
     here.run()
     base = folder.runs(here.definition, ["base"])[0].experiment
     assert base.optimizer.learning_rate == tried.experiment.optimizer.learning_rate
-    assert folder.merged(here.definition).tune == (1 / 3, 1)
-    assert folder.merged(defined(FOUR)).tune == (1 / 3, 1)  # a launch without --tune keeps them
+    assert merged(folder, here.definition).tune == (1 / 3, 1)
+    assert merged(folder, defined(FOUR)).tune == (1 / 3, 1)  # a launch without --tune keeps them
     for other in ((0.333333, 1), ()):
         with pytest.raises(BadInput, match="tune: "):
-            folder.merged(defined(FOUR, tune=other))
+            merged(folder, defined(FOUR, tune=other))
 
 
 def test_a_variant_whose_rates_all_diverged_has_none(folder, tuned):
@@ -446,4 +521,4 @@ def test_the_same_command_runs_what_is_missing_and_repeats_nothing(worked, tmp_p
     assert "config.json: is" in printed.out
     assert (folder.path / "runs/base/seed-0/result.json").stat().st_mtime_ns == before
     tries = [json.loads(p.read_text())["tries"] for p in sorted(folder.path.glob("runs/*/seed-0/attempt.json"))]
-    assert tries[1:] == [2, 2] and folder.find(definition, "h-=-4/seed-0").is_finished()
+    assert tries[1:] == [2, 2] and folder.by_id(definition)["h-=-4/seed-0"].is_finished()

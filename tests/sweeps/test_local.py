@@ -31,7 +31,7 @@ def test_the_machine_is_divided(monkeypatch):
 @pytest.fixture
 def run(folder):
     folder.save(defined())
-    return folder.find(defined(), "base/seed-0")
+    return folder.by_id(defined())["base/seed-0"]
 
 
 def test_a_process_stopped_before_it_has_signal_handlers_is_stopped(folder, run):

@@ -13,6 +13,7 @@ from transformer_jax.errors import EXIT_UNFINISHED, BadInput
 from transformer_jax.extension import UserCodeError
 from transformer_jax.sweeps import Variant, launch, slurm
 from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.launch import merged
 from transformer_jax.sweeps.search import TUNING_SEEDS, best, drawn
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
 
@@ -133,8 +134,8 @@ def test_a_search_that_is_interrupted_ends_as_one_that_is_not(folder, own, launc
         first = launched(other, definition, stop)
         if stop == 4:  # what a worker finds
             found, wanted = ([run.experiment for run in other.all_runs(each)] for each in (other.load(), definition))
-            assert found == wanted and other.find(definition, "base/tuning-1").experiment in wanted
-        again = launched(other, other.merged(definition))
+            assert found == wanted and other.by_id(definition)["base/tuning-1"].experiment in wanted
+        again = launched(other, merged(other, definition))
         assert sorted(first + again) == sorted(made) and (other.path / "tuned.json").read_text() == tuned
 
 
@@ -169,8 +170,8 @@ def test_the_jobs_of_a_cluster_try_settings(folder, own, monkeypatch):
 def test_what_may_change_in_a_search(folder, own, launched):
     launched(folder, defined(FOUR, seeds=1))
     searched = defined(FOUR, seeds=1, search=SEARCH, trials=3)
-    assert len(launched(folder, folder.merged(searched))) >= 12, "a search may be added"
-    folder.merged(defined(FOUR, seeds=1, search=SEARCH, trials=5))
+    assert len(launched(folder, merged(folder, searched))) >= 12, "a search may be added"
+    merged(folder, defined(FOUR, seeds=1, search=SEARCH, trials=5))
     wider = {**SEARCH, "model.dropout": ("uniform", 0, 0.6)}
     refused = {
         "search: {": {"search": wider, "trials": 3},
@@ -180,11 +181,11 @@ def test_what_may_change_in_a_search(folder, own, launched):
     }
     for line, changes in refused.items():
         with pytest.raises(BadInput, match=line):
-            folder.merged(defined(FOUR, seeds=1, **changes))
+            merged(folder, defined(FOUR, seeds=1, **changes))
     tuned = SweepFolder(folder.path.parent / "tuned")
     tuned.save(defined(FOUR, tune=(1, 2)))
     with pytest.raises(BadInput, match="tune: 1,2 there, none here"):
-        tuned.merged(searched)
+        merged(tuned, searched)
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,9 @@ def test_a_failure_is_reported_and_affects_no_other_run(worked):
     folder, definition, ended = worked
     for run_id, reason in (("dropout/seed-0", "config.json: is"), ("h-=-4/seed-0", "Is a directory")):
         assert ended[run_id] == 1
-        run = folder.find(definition, run_id)
+        run = folder.by_id(definition)[run_id]
         assert run.attempt()["state"] == "failed" and reason in run.attempt()["error"] and not run.is_finished()
-    assert folder.find(definition, "base/seed-0").attempt()["state"] == "finished"
+    assert folder.by_id(definition)["base/seed-0"].attempt()["state"] == "finished"
     assert os.readlink(folder.path / "runs/base/seed-0/data").startswith("../../../data/")
 
 
@@ -57,7 +57,7 @@ def test_a_result_of_another_run_that_was_copied_is_not_reported(folder):
 
 def test_a_finished_run_is_not_repeated_unless_its_records_were_replaced(worked, capfd):
     folder, definition, _ = worked
-    before, run = result_of(folder), folder.find(definition, "base/seed-0")
+    before, run = result_of(folder), folder.by_id(definition)["base/seed-0"]
     assert work(folder, definition, "base/seed-0") == 0
     assert run.attempt()["tries"] == 1
     record = folder.path / "runs/base/seed-0" / before["tests"]["test"]["file"]
@@ -166,7 +166,7 @@ ANALYSES = "def a(run, config, tests):\n    return 3\ndef b(run, config, tests):
 
 def test_a_result_is_that_of_the_run(worked):
     folder, definition, _ = worked
-    run = folder.find(definition, "base/seed-0")
+    run = folder.by_id(definition)["base/seed-0"]
     result = run.result()
     assert result["variant"] == "base" and result["seed"] == 0 and result["steps"] == 12 and result["together"] == 1
     assert result["parameters"] == 12 * 16 + (1024 + 1072 + 64) + (2048 + 1072 + 96)
@@ -200,25 +200,25 @@ def test_a_metric_is_edited_and_the_runs_are_measured_again(worked, tmp_path):
     trained = (folder.path / "runs/base/seed-0/metrics.jsonl").read_text()
     with contextlib.chdir(tmp_path), one_device():
         assert work(folder, launched(), "base/seed-0") == 0
-    run, result = folder.find(launched(), "base/seed-0"), result_of(folder)
+    run, result = folder.by_id(launched())["base/seed-0"], result_of(folder)
     assert run.is_finished() and run.folder.metrics.read_text() == trained
     assert result["tests"]["test"]["custom_metrics"]["count"] == 11.0
     assert result["code"] == launched().code
     for function, line in (("words", 'return {"title": "Words"'), ("count", "return 1 + len(hypotheses)")):
         before = file.read_text()
         file.write_text(before.replace(line, f"x = 0\n    {line}"))
-        assert not folder.find(launched(), "base/seed-0").is_finished(), function
+        assert not folder.by_id(launched())["base/seed-0"].is_finished(), function
         accepting = dataclasses.replace(launched(), accept_changed_code=True)
-        assert folder.find(accepting, "base/seed-0").is_finished(), function
+        assert folder.by_id(accepting)["base/seed-0"].is_finished(), function
         file.write_text(before)
-    assert folder.find(launched(), "base/seed-0").is_finished()
+    assert folder.by_id(launched())["base/seed-0"].is_finished()
 
 
 def test_a_sweep_evaluates_the_weights_that_it_names(worked, tmp_path):
     """The checkpoints are of steps 6 and 12; the best is the one with the lower validation loss."""
     finished, definition, _ = worked
     shutil.copytree(finished.path, tmp_path / "sweep", symlinks=True)
-    run = SweepFolder(tmp_path / "sweep").find(definition, "base/seed-0")
+    run = SweepFolder(tmp_path / "sweep").by_id(definition)["base/seed-0"]
     lines = read_metrics(run.folder.metrics)
     losses = {line["step"]: line["valid_loss"] for line in lines if "valid_loss" in line}
     losses[6] = losses[12] / 2

@@ -16,12 +16,10 @@ import pytest
 
 from tests.support.small_runs import experiment
 from tests.support.training_runs import CLOCK
-from transformer_jax.config import DecodeConfig, TrainConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.training import train as train_module
-from transformer_jax.training.progress import Throughput
-from transformer_jax.training.train import Ending, Recorder, Trainer, improvement_at_the_end, refuse_unmeasured
+from transformer_jax.training.train import Ending, Recorder, Trainer, improvement_at_the_end
 from transformer_jax.update.loss import TokenSums
 from transformer_jax.update.step import IntervalSums, StepOutcome, TrainState
 
@@ -136,8 +134,7 @@ def run(tmp_path, batches_of, skipped=((),), cells=None, losses=None, during_val
         each.folder.path.mkdir(exist_ok=True)
         each.folder.config.touch()
     devices = Devices(config, batches_of, *skipped)
-    speed = Throughput(config.model, statistics, 1, None, devices.clock)
-    trainer = Trainer(setup, devices, devices.advance, runs, None, SIGNALS, speed, devices.new_states())
+    trainer = Trainer(setup, devices, devices.advance, runs, None, SIGNALS, devices.new_states())
     for each, found in zip(runs, trainer.train(), strict=True):
         each.ending, each.step = found, trainer.step
     return runs
@@ -304,12 +301,6 @@ def test_a_run_ends_at_the_first_of_its_limits(tmp_path, limits, ended, why):
     losses = [[max(10 - 0.1 * step, 7.9)] for step in range(1, 61)]
     (recorder,) = run(tmp_path, [10] * 60, losses=losses, eval_every=1, keep_best=0, **limits)
     assert recorder.step == ended and recorder.ending.why.startswith(why) and recorder.ending.final
-
-
-def test_a_metric_that_nobody_measures_is_told_before_the_first_step():
-    refuse_unmeasured(TrainConfig(best_metric="bleu"), DecodeConfig(bleu_sentences=10))
-    with pytest.raises(BadInput, match="valid_los"):
-        refuse_unmeasured(TrainConfig(best_metric="valid_los"), DecodeConfig())
 
 
 def losses(first, last, every, slope=-0.01, luck=None):

@@ -1,11 +1,11 @@
 """What is printed of a running training: tokens per second of this process's steps, and the time that is left."""
 
 import re
-import types
+from types import SimpleNamespace
 
 import pytest
 
-from transformer_jax import ModelConfig
+from transformer_jax.config import ExperimentConfig, TrainConfig
 from transformer_jax.training import progress
 
 
@@ -32,21 +32,19 @@ LINE = {
 
 
 def started(step, clock):
-    numbers = types.SimpleNamespace(pairs=10, source_tokens=80, target_tokens=90)
-    measure = progress.Throughput(ModelConfig(), numbers, devices=1, peak_flops=1e12, clock=clock)
-    measure.start(types.SimpleNamespace(data_wait=0.0), step)
-    return measure
+    numbers, prefetcher = SimpleNamespace(pairs=10, source_tokens=80, target_tokens=90), SimpleNamespace(data_wait=0.0)
+    config = ExperimentConfig(train=TrainConfig(peak_flops=1e12))
+    return progress.Throughput(config, numbers, 1, clock, prefetcher, step)
 
 
 def test_after_a_resumption_only_the_steps_made_since_count(clock):
     measure = started(180, clock)
     clock.now = 2.0
-    measure.lap(200)  # a line about 101 to 200, of which another process made the first 80
-    first = measure.rates(8000, 9000, 100)
+    # A line about 101 to 200, of which another process made the first 80.
+    first = measure.rates(measure.lap(200), 8000, 9000, 100)
     assert (first["source_tokens_per_second"], first["target_tokens_per_second"]) == (800, 900)
     clock.now = 12.0
-    measure.lap(300)
-    second = measure.rates(8000, 9000, 100)
+    second = measure.rates(measure.lap(300), 8000, 9000, 100)
     assert second["target_tokens_per_second"] == 900
     assert first["mfu"] == pytest.approx(second["mfu"])
 
@@ -54,9 +52,9 @@ def test_after_a_resumption_only_the_steps_made_since_count(clock):
 def test_steps_that_were_left_out_do_not_make_it_faster(clock):
     measure = started(0, clock)
     clock.now = 10.0
-    measure.lap(100)
-    assert measure.rates(0, 4500, 50)["target_tokens_per_second"] == 450
-    assert measure.rates(0, 0, 0)["target_tokens_per_second"] == 0
+    interval = measure.lap(100)
+    assert measure.rates(interval, 0, 4500, 50)["target_tokens_per_second"] == 450
+    assert measure.rates(interval, 0, 0, 0)["target_tokens_per_second"] == 0
 
 
 def test_a_line_of_several_runs(clock, capsys):

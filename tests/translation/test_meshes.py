@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.accelerators import hlo
 from tests.support.devices import one_device
-from tests.support.hlo import collectives
 from tests.support.small_models import built
 from tests.support.translating_runs import make_run, sentence
 from transformer_jax import load_run
@@ -108,10 +108,10 @@ def compiled_search(sizes, tail=None, **model_options):
 @pytest.mark.drill
 def test_devices_that_have_the_whole_model_send_nothing():
     # Only who asks for all results where each device is has them sent, once, at the end.
-    assert collectives(compiled_search((8, 1, 1), tail=1), (8, 1, 1)) == []
+    assert hlo.Program(compiled_search((8, 1, 1), tail=1)).collectives() == []
 
 
 @pytest.mark.drill
 def test_parameters_are_gathered_before_the_search_and_nothing_is_sent_meanwhile():
-    sent = collectives(compiled_search((2, 2, 2), tail=1), (2, 2, 2))
+    sent = hlo.Program(compiled_search((2, 2, 2), tail=1)).collectives()
     assert {(message.kind, message.in_loop) for message in sent} == {("all-gather", False)}

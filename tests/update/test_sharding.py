@@ -13,7 +13,8 @@ import pytest
 from flax import linen as nn
 from jax.sharding import AxisType, PartitionSpec
 
-from tests.support.hlo import Configuration, collectives
+from tests.accelerators import hlo
+from tests.support.hlo import Configuration
 from tests.support.small_models import small
 from tests.support.small_runs import (
     Trainer,
@@ -223,14 +224,14 @@ CONFIGURATIONS = {
 }
 
 
-def shapes_sent(program, mesh, kind, *axes):
+def shapes_sent(program, sizes, kind, *axes):
     """The shapes of all arrays that are sent over these axes, with how often that happens in a step.
 
     Norms, losses and counts are added up as well: single numbers, left out here.
     """
     counted = Counter()
-    for collective in collectives(program.hlo, mesh):
-        if collective.kind == kind and collective.axes in axes:
+    for collective in hlo.Program(program.hlo).collectives():
+        if collective.kind == kind and collective.axes(sizes) in axes:
             for shape in collective.shapes:
                 counted[shape] += collective.times if shape else 0
     return +counted
@@ -240,26 +241,25 @@ def shapes_sent(program, mesh, kind, *axes):
 def test_each_gradient_is_added_up_once_an_update(name):
     """Each device's own slice of it, the tied table too, for any number of microbatches; nothing else along data."""
     configuration = CONFIGURATIONS[name]
-    program, mesh = configuration.compiled(), configuration.mesh
-    over_data = shapes_sent(program, mesh, "all-reduce", ("data",))
+    program, sizes = configuration.compiled(), configuration.sizes
+    over_data = shapes_sent(program, sizes, "all-reduce", ("data",))
     assert over_data == Counter(program.parameters)
-    at_one_go = Counter(made.axes for made in collectives(program.hlo, mesh) if "data" in made.axes)
-    assert set(at_one_go.values()) <= {1}
-    kinds = {(collective.kind, collective.axes) for collective in collectives(program.hlo, mesh)}
-    assert kinds <= {("all-reduce", ("data",)), ("all-reduce", ("tensor",))}
+    sent = [(made.kind, made.axes(sizes)) for made in hlo.Program(program.hlo).collectives()]
+    assert set(Counter(axes for _, axes in sent if "data" in axes).values()) <= {1}
+    assert set(sent) <= {("all-reduce", ("data",)), ("all-reduce", ("tensor",))}
 
 
 @pytest.mark.parametrize("name", [pytest.param("fsdp", marks=pytest.mark.drill), "all three in parts"])
 def test_along_fsdp_matrices_are_gathered_once_and_activations_stay_where_they_are(name):
     configuration = CONFIGURATIONS[name]
-    program, mesh = configuration.compiled(), configuration.mesh
-    sent = collectives(program.hlo, mesh)
+    program, sizes = configuration.compiled(), configuration.sizes
+    sent = hlo.Program(program.hlo).collectives()
     assert {made.kind for made in sent} <= {"all-reduce", "reduce-scatter", "all-gather"}
     gathers = [shape for made in sent if made.kind == "all-gather" for shape in made.shapes]
-    assert all(made.axes == ("fsdp",) and made.times == 1 for made in sent if made.kind == "all-gather")
+    assert all(made.axes(sizes) == ("fsdp",) and made.times == 1 for made in sent if made.kind == "all-gather")
     matrices = [shape for shape in program.parameters if len(shape) == 2]
     assert len(gathers) <= len(matrices) and {len(shape) for shape in gathers} == {2}
-    assert max(len(shape) for made in sent if "fsdp" in made.axes for shape in made.shapes) == 2
+    assert max(len(shape) for made in sent if "fsdp" in made.axes(sizes) for shape in made.shapes) == 2
 
 
 @pytest.mark.drill
@@ -268,7 +268,7 @@ def test_keys_and_values_whose_heads_tensor_does_not_divide_are_replicated():
     options = {"num_key_value_heads": 1, "d_model": 96}
     configuration = Configuration((1, 1, 2), 16, 32, 1, {**SIZE, **options})
     program = configuration.compiled()
-    summed = shapes_sent(program, configuration.mesh, "all-reduce", ("tensor",))
+    summed = shapes_sent(program, configuration.sizes, "all-reduce", ("tensor",))
     assert max(map(math.prod, summed)) < 16 * 4 * 32 * 32
 
 

@@ -56,16 +56,16 @@ def _plain(name: str) -> str:
 
 def path(text: str) -> str:
     """A path; an empty one (an unset shell variable) would mean the current directory. Buckets have a copy here."""
-    if remote.is_remote(text):
-        if not text.removeprefix(BUCKETS).strip("/") or text.startswith(f"{BUCKETS}/"):
-            raise argparse.ArgumentTypeError(f"{text}: must be {BUCKETS}BUCKET/FOLDER")
-        try:
-            return remote.mirrored(text)
-        except BadInput as missing:  # a package is missing, which argparse would not say
-            raise argparse.ArgumentTypeError(str(missing)) from None
-    if problem := paths.problem(text) if text.strip() else "is empty; it must be a path":
+    problem = paths.problem(text) if text.strip() else "is empty; it must be a path"
+    if is_remote := remote.is_remote(text):
+        names_folder = text.removeprefix(BUCKETS).strip("/") and not text.startswith(f"{BUCKETS}/")
+        problem = "" if names_folder else f"must be {BUCKETS}BUCKET/FOLDER"
+    if problem:
         raise argparse.ArgumentTypeError(f"{text}: {problem}")
-    return paths.expanded(text)
+    try:
+        return remote.mirrored(text) if is_remote else paths.expanded(text)
+    except BadInput as missing:  # a package is missing, which argparse would not say
+        raise argparse.ArgumentTypeError(str(missing)) from None
 
 
 def python_file(text: str) -> str:

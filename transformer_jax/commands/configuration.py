@@ -27,9 +27,20 @@ def load(
 ) -> ExperimentConfig:
     """The experiment of a config file with the command line's changes, or a `ConfigError` with all its problems.
 
+    `file` is a path or preset:NAME, perhaps with :ARGUMENT for its get_config().
     `replaced`: options, by group, that replace the file's, but not the command line's.
     """
-    values = _values_of(file)
+    prefix = PRESET if file.startswith(PRESET) else ""
+    name, _, argument = file.removeprefix(prefix).partition(":")
+    path = shipped.resolve(prefix + name, shipped.configs(), "config file")
+    module = extension.load_module(path, "config file")
+    values: Any = None
+    with extension.running(path):
+        if hasattr(module, "get_config"):
+            values = module.get_config(argument) if argument else module.get_config()
+    values = values.to_dict() if hasattr(values, "to_dict") else values
+    if not isinstance(values, dict):
+        raise BadInput(f"{path}: must have a function get_config() that returns a ConfigDict")
     for group, options in (replaced or {}).items():
         values[group] = {**(values.get(group) or {}), **options}
     problems = [f"--config.{problem}" for problem in schema.lay_over(ExperimentConfig, values, overrides)]
@@ -44,22 +55,6 @@ def load(
     if problems:
         raise ConfigError(problems)
     return experiment
-
-
-def _values_of(file: str) -> dict[str, Any]:
-    """The result of get_config() in the file or preset; FILE:ARGUMENT passes it an argument."""
-    prefix = PRESET if file.startswith(PRESET) else ""
-    name, _, argument = file.removeprefix(prefix).partition(":")
-    path = shipped.resolve(prefix + name, shipped.configs(), "config file")
-    module = extension.load_module(path, "config file")
-    values: Any = None
-    with extension.running(path):
-        if hasattr(module, "get_config"):
-            values = module.get_config(argument) if argument else module.get_config()
-    values = values.to_dict() if hasattr(values, "to_dict") else values
-    if not isinstance(values, dict):
-        raise BadInput(f"{path}: must have a function get_config() that returns a ConfigDict")
-    return values
 
 
 def split_overrides(arguments: list[str]) -> tuple[list[tuple[str, str]], list[str]]:

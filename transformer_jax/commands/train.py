@@ -58,6 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Slow to import: --help and a mistyped option should not wait.
     from transformer_jax.experiment import train_run
     from transformer_jax.processes.distributed import joined, processes
+    from transformer_jax.runs.folder import RunFolder
 
     flags = (arguments.coordinator, arguments.processes, arguments.process_id)
     with (
@@ -71,15 +72,14 @@ def run(arguments: argparse.Namespace) -> int:
             from transformer_jax.training.debugging import Debugging
 
             debugging = Debugging(arguments.profile, arguments.debug_nans)
-        ending = train_run(
-            experiment,
+        folder = RunFolder(
             arguments.workdir,
-            params,
-            debugging,
+            processes().is_first,
             arguments.accept_changed_code,
             init_from=arguments.init_from and str(Path(arguments.init_from).absolute()),
             must_resume=arguments.must_resume,
         )
+        ending = train_run(experiment, folder, params, debugging)
         if ending.final and processes().is_first:
             tell(f"next: transformer-jax evaluate --workdir={name_of(arguments.workdir)}")
     return 0 if ending.final else EXIT_UNFINISHED

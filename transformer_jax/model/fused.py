@@ -1,7 +1,7 @@
 """Attention by cuDNN's kernels, through jax.nn.dot_product_attention, and who may use them.
 
 In tests on CPUs JAX's own formula is called in their place. They are compiled for GPUs in tests/accelerators, and
-`checked` compares them with the formula on the device before a run uses them.
+training/kernels.py compares them with the formula on the device before a run uses them.
 """
 
 import dataclasses
@@ -116,45 +116,3 @@ def fused_attention(
         specs: Any = {"in_specs": (heads, heads, heads, PartitionSpec()), "out_specs": heads}
         kernel = jax.shard_map(kernel, **specs, axis_names={"tensor"}, check_vma=False)
     return kernel(q_BTHK, k_BSHK, v_BSHV, lengths)
-
-
-def checked(config: ModelConfig, device: jax.Device) -> ModelConfig:
-    """The config, with plain attention if the kernels that it would use on this device fail or give another result.
-
-    Compares value and gradients with JAX's own formula on a tiny batch, in less than a second, outside of jit.
-    """
-    if resolved(config, device, is_local=True).attention_implementation != "cudnn":
-        return config
-    try:
-        with jax.default_device(device):
-            difference = _difference(config)
-        problem = None if difference < 0.05 else f"its results differ from the formula's by {difference:.2g}"
-    except Exception as error:  # whatever the compiler or the driver raises
-        problem = f"it fails: {str(error).splitlines()[0]}"
-    if problem is None:
-        return config
-    warn_once(problem)
-    return dataclasses.replace(config, attention_implementation="plain")
-
-
-def _difference(config: ModelConfig) -> float:
-    """Between attention of two short rows by the kernels and by the formula, causal and with padding.
-
-    The largest of the output and the gradients, relative to the largest entry of each; NaN if there is one.
-    """
-    lengths_B, places, heads = jnp.array([16, 11]), jnp.arange(16), config.num_heads
-    window = None if config.window is None else 4
-    distances_TS = places[None] - places[:, None]
-    seen_TS = (distances_TS <= 0) & (distances_TS >= -(window or 16))
-    mask_B1TS = (seen_TS[None] & (places[None] < lengths_B[:, None])[:, None])[:, None]
-    *inputs, weights = (
-        jax.random.normal(jax.random.key(i), (2, 16, count, config.key_size), config.dtype)
-        for i, count in enumerate((heads, config.key_value_heads, config.key_value_heads, heads))
-    )
-    scale, differences = config.score_scale, []
-    kernels = functools.partial(fused_attention, scale=scale, lengths_B=lengths_B, is_causal=True, window=window)
-    formula = functools.partial(jax.nn.dot_product_attention, scale=scale, mask=mask_B1TS, implementation="xla")
-    (ours, pull_ours), (theirs, pull_theirs) = (jax.vjp(jax.jit(each), *inputs) for each in (kernels, formula))
-    for a, b in zip([ours, *pull_ours(weights)], [theirs, *pull_theirs(weights)], strict=True):
-        differences.append(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b)))
-    return float(jnp.max(jnp.array(differences)))

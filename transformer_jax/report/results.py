@@ -20,14 +20,12 @@ from transformer_jax.files.record import read_record, read_typed
 from transformer_jax.runs.folder import RunFolder, Versions
 from transformer_jax.runs.metrics import metrics_lines
 from transformer_jax.runs.records import Record, difference
-from transformer_jax.sweeps.definition import SOURCES, Looks, Sweep, Tuning, Variant, fields
+from transformer_jax.sweeps.definition import SOURCES, Sweep, Tuning, Variant, fields
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import Attempt, Result
 from transformer_jax.sweeps.search import chosen
 from transformer_jax.sweeps.status import state_of
 
-# The seeds that a sweep had at each report, so that it is known which came after one.
-LOOKS = "looks.json"
 # The metrics whose curves may be drawn.
 IN_FIGURES = ("valid_perplexity", "bleu", "loss")
 # How many characters of a failure's last lines are shown.
@@ -201,8 +199,8 @@ def load_sweep(folder: str | Path) -> SweepResult:
             losses = {setting: number(loss) for setting, loss in facts["losses"].items()}
             tuned[name] = {key: value for key, value in facts.items() if key in Tuning.__annotations__}
             tuned[name]["losses"] = losses
-    with parsing(path / LOOKS, problems):
-        looks = [look["compared"] for look in _read(path / LOOKS, Looks).get("looks", ())]
+    with parsing(sweep.looks_file, problems):
+        looks = [look["compared"] for look in sweep.looks()]
     with parsing(sweep.definition_file):
         known = {
             "path": path,

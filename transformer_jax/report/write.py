@@ -15,19 +15,18 @@ from typing import Any
 from transformer_jax.errors import BadInput, did_you_mean, visible
 from transformer_jax.files import paths
 from transformer_jax.files.atomic import explained, write_atomically, write_json
-from transformer_jax.files.record import read_typed
 from transformer_jax.pictures.pages import image_url, render
 from transformer_jax.report import text
 from transformer_jax.report.figures import Plot, drawn
 from transformer_jax.report.findings import DIFFERENCES, Family
 from transformer_jax.report.metrics import metrics_of
 from transformer_jax.report.report import Report, TestReport, report_of, to_json
-from transformer_jax.report.results import LOOKS, SweepResult, load_sweep
+from transformer_jax.report.results import SweepResult, load_sweep
 from transformer_jax.report.sections import setting_records
 from transformer_jax.report.table import Table, contrast_records, curve_records, score_records
 from transformer_jax.report.text import TEMPLATES, latex, markdown, words
 from transformer_jax.runs.metrics import count_text
-from transformer_jax.sweeps.definition import Looks
+from transformer_jax.sweeps.folder import SweepFolder
 
 # The first of the files marks all as files of a report; files of other formats contain MADE_BY.
 JSON = "report.json"
@@ -68,7 +67,7 @@ def write_report(
 
 def record_look(sweep: SweepResult) -> None:
     """Keeps in looks.json which seeds the sweep has, so that a later report knows which came after this one."""
-    file = sweep.path / LOOKS
+    folder = SweepFolder(sweep.path)
     if sweep.compared_seeds not in sweep.looks:
         look = {
             "seeds": sweep.seeds,
@@ -76,8 +75,7 @@ def record_look(sweep: SweepResult) -> None:
             "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
         with contextlib.suppress(OSError, BadInput):  # an archive may be read-only
-            earlier = read_typed(file, Looks)["looks"] if file.exists() else []
-            write_json(file, {"looks": [*earlier, look]})
+            write_json(folder.looks_file, {"looks": [*folder.looks(), look]})
 
 
 def write_files(files: Mapping[str, Content], folder: Path, output: str | Path | None) -> list[Path]:

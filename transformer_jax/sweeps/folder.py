@@ -14,9 +14,7 @@ SWEEP/looks.json                  the seeds that were planned, and compared, in 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,16 +23,14 @@ from typing import Any
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepare import recipe_of
-from transformer_jax.errors import BadInput, ConfigError, Failed
+from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files import paths, remote
 from transformer_jax.files.atomic import Locked, explained, locked, made, write_json
 from transformer_jax.files.digests import json_sha256
-from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_record, read_typed, typed
 from transformer_jax.runs.folder import refuse_patterns
-from transformer_jax.runs.metrics import counted
 from transformer_jax.sweeps import resolved
-from transformer_jax.sweeps.definition import FORMAT, Definition, Looks, Tuning, Variant
+from transformer_jax.sweeps.definition import FORMAT, Definition, Look, Looks, Tuning, Variant
 from transformer_jax.sweeps.resolved import ResolvedSweep
 from transformer_jax.sweeps.run import SweepRun, read_json
 from transformer_jax.sweeps.search import TUNING_SEEDS, chosen
@@ -45,7 +41,7 @@ class SweepFolder:
 
     def __init__(self, path: str | Path):
         self.path = Path(paths.expanded(path))
-        self.definition_file = self.path / "sweep.json"
+        self.definition_file, self.looks_file = self.path / "sweep.json", self.path / "looks.json"
 
     def stored(self) -> dict[str, Any]:
         """The content of sweep.json, as `Definition`; BadInput if there is none, or another one."""
@@ -87,43 +83,6 @@ class SweepFolder:
         with contextlib.chdir(directory):
             yield absolute
 
-    def merged(
-        self, definition: ResolvedSweep, together: bool = False, only: Sequence[str] | None = None
-    ) -> ResolvedSweep:
-        """The definition with the seeds and settings already in the folder; raises if the folder has another sweep.
-
-        Runs that train together see the same batches: unless a sweep states what varies, one that is started with
-        `together` has one data order for all seeds.
-        """
-        if not self.definition_file.is_file():
-            definition = dataclasses.replace(definition, only=None if only is None else tuple(only))
-            if together and definition.sweep.vary is None:
-                return dataclasses.replace(definition, vary=("initialization",), began_together=True)
-            return definition
-        stored = self.load()
-        if definition.tune is None and not definition.sweep.search:
-            definition = dataclasses.replace(definition, tune=stored.tune)
-        if definition.sweep.vary is None:
-            definition = dataclasses.replace(definition, vary=stored.vary)
-        if found := differences(stored, definition):
-            rule = "contains another sweep; use another --workdir. Variants and seeds may be added later, but primary, "
-            rule += (
-                "answered_by, the main test set, margin and weights are declared before the first run. It differs in:"
-            )
-            raise ConfigError([f"{self.path}: {rule}", *(f"  {line}" for line in found)])
-        if added := [name for name in definition.experiments if name not in stored.experiments]:
-            before = counted(len(stored.experiments) - 1, "variant")
-            tell(
-                f"note: {', '.join(added)} added to {before} beside the baseline: intervals and p-values are corrected "
-                "for more comparisons, so those of the other variants become wider"
-            )
-        return dataclasses.replace(
-            definition,
-            seeds=tuple(dict.fromkeys([*stored.seeds, *definition.seeds])),
-            began_together=stored.began_together,
-            only=None if only is None or stored.only is None else tuple(dict.fromkeys([*stored.only, *only])),
-        )
-
     def check_place(self) -> None:
         """Raises for a place where no sweep can be, before anything is written there."""
         refuse_patterns(self.path)
@@ -152,9 +111,10 @@ class SweepFolder:
             return Path(experiment.data.directory)
         return self.path / "data" / data_key(experiment)
 
-    def looks(self) -> list[dict[str, Any]]:
-        """For each report that was made with other seeds than the one before: {"seeds": [0, 1], "when": ...}."""
-        return (read_json(self.path / "looks.json", Looks) or {}).get("looks", [])
+    def looks(self) -> list[Look]:
+        """One for each report that was made with other seeds than the one before."""
+        file = self.looks_file
+        return read_typed(file, Looks)["looks"] if file.is_file() else []
 
     def tuned(self) -> dict[str, Tuning]:
         """For each variant whose setting was chosen: {"factor": 2.0, "losses": {"1": 3.1, "2": 2.9}, ...}, as
@@ -227,9 +187,9 @@ class SweepFolder:
         """All runs in the order of their training: runs that tune, then runs that are compared."""
         return self.tuning_runs(definition, variants) + self.runs(definition, variants)
 
-    def find(self, definition: ResolvedSweep, run_id: str) -> SweepRun:
-        """The run with this id."""
-        return {run.run_id: run for run in self.all_runs(definition)}[run_id]
+    def by_id(self, definition: ResolvedSweep) -> dict[str, SweepRun]:
+        """All runs by their ids."""
+        return {run.run_id: run for run in self.all_runs(definition)}
 
 
 def data_key(experiment: ExperimentConfig) -> str:
@@ -241,43 +201,3 @@ def data_key(experiment: ExperimentConfig) -> str:
     }
     recipe = recipe_of(experiment, corpus)
     return json_sha256(recipe)[:12]
-
-
-def differences(stored: ResolvedSweep, wanted: ResolvedSweep) -> list[str]:
-    """How two definitions differ, where a sweep may not change, a line each."""
-    old, new = _fixed(stored), _fixed(wanted)
-    changed = [f"{name}: {old[name]} there, {new[name]} here" for name in old if name in new and old[name] != new[name]]
-    removed = [name for name in stored.experiments if name not in wanted.experiments]
-    changed += [f"variant {name!r}: there, but not here (use --only to leave it out)" for name in removed]
-    kept = ("contrast ", "search", "propose")
-    changed += [f"{name}: there, but not here" for name in old if name.startswith(kept) and name not in new]
-    if stored.sweep.search and wanted.settings < stored.settings:
-        changed.append(f"trials: {stored.settings} there, {wanted.settings} here (more may be added)")
-    if not {*(stored.tune or ())} <= {*(wanted.tune or ())}:
-        tunes = f"{resolved.tune_text(stored.tune)} there, {resolved.tune_text(wanted.tune)} here"
-        changed.append(f"tune: {tunes} (factors may be added)")
-    return changed
-
-
-def _fixed(definition: ResolvedSweep) -> dict[str, Any]:
-    """The settings that may not change in a sweep, in words, with their values as in JSON. Variants may be added."""
-    sweep = definition.sweep
-    options = [o.path for o in schema.options(ExperimentConfig) if o.affects not in ("computation", "environment")]
-    return {
-        "name": sweep.name,
-        "scale": definition.scale,
-        "vary": ", ".join(definition.vary),
-        **{name: getattr(sweep, name) for name in ("primary", "answered_by", "margin", "weights")},
-        **({"main test set": sweep.tests[0]} if sweep.primary else {}),
-        **({"search": _as_json(sweep.search), "propose": sweep.propose} if sweep.search else {}),
-        **{f"contrast {name!r}": dict(weights) for name, weights in sweep.contrasts.items()},
-        **{f"analysis {name!r}": address for name, address in sweep.analyses.items()},
-        **{f"base: {path}": schema.value_at(definition.base, path) for path in options},
-        **{f"variant {v.name!r}": _as_json(v.changes) for v in sweep.variants},
-        **{f"variant {v.name!r}: same_as": v.same_as for v in sweep.variants},
-        **{f"variant {v.name!r}: levels": dict(v.levels) for v in sweep.variants if v.levels},
-    }
-
-
-def _as_json(values: Mapping[str, Any]) -> Any:
-    return json.loads(json.dumps(dict(values), default=str))

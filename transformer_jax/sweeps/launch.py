@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from transformer_jax import schema
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Failed, did_you_mean
 from transformer_jax.evaluation import load_metrics
@@ -26,12 +30,17 @@ from transformer_jax.runs.metrics import counted
 from transformer_jax.runs.records import refuse_too_many
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
-from transformer_jax.sweeps.resolved import ResolvedSweep, training_flops
+from transformer_jax.sweeps.resolved import ResolvedSweep, training_flops, tune_text
 from transformer_jax.sweeps.run import Job, SweepRun
 from transformer_jax.sweeps.search import TUNING_SEEDS, best, proposed
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
 from transformer_jax.sweeps.status import BAD, UNFINISHED, Progress, RunStatus, failure, status_of, table
 
+# What is said of runs that failed, and of those that diverged.
+THEN = {
+    "failed": "the same command tries again",
+    "diverged": "a diverged run is not repeated unless its folder is removed",
+}
 # Bytes that must be free for another run to start after one that failed.
 ROOM = 1 << 20
 
@@ -67,7 +76,7 @@ def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions)
     if options.slurm is not None:
         options.slurm.executor(sweep.path)
     sweep.check_place()
-    definition = sweep.merged(definition, options.together is not None, options.only)
+    definition = merged(sweep, definition, options.together is not None, options.only)
     if definition.began_together:
         tell(
             "--together: all seeds see the training pairs in one order, so seeds differ in the initial parameters and "
@@ -86,6 +95,84 @@ def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions)
         load_metrics(config.decode.metrics)
     compare_code(sweep, definition)
     return definition
+
+
+def merged(
+    sweep: SweepFolder, definition: ResolvedSweep, together: bool = False, only: Sequence[str] | None = None
+) -> ResolvedSweep:
+    """The definition with the seeds and settings already in the folder; raises if the folder has another sweep.
+
+    Runs that train together see the same batches: unless a sweep states what varies, one that is started with
+    `together` has one data order for all seeds.
+    """
+    if not sweep.definition_file.is_file():
+        definition = dataclasses.replace(definition, only=None if only is None else tuple(only))
+        if together and definition.sweep.vary is None:
+            return dataclasses.replace(definition, vary=("initialization",), began_together=True)
+        return definition
+    stored = sweep.load()
+    if definition.tune is None and not definition.sweep.search:
+        definition = dataclasses.replace(definition, tune=stored.tune)
+    if definition.sweep.vary is None:
+        definition = dataclasses.replace(definition, vary=stored.vary)
+    if found := differences(stored, definition):
+        rule = (
+            "contains another sweep; use another --workdir. Variants and seeds may be added later, but primary, "
+            "answered_by, the main test set, margin and weights are declared before the first run. It differs in:"
+        )
+        raise ConfigError([f"{sweep.path}: {rule}", *(f"  {line}" for line in found)])
+    if added := [name for name in definition.experiments if name not in stored.experiments]:
+        before = counted(len(stored.experiments) - 1, "variant")
+        tell(
+            f"note: {', '.join(added)} added to {before} beside the baseline: intervals and p-values are corrected "
+            "for more comparisons, so those of the other variants become wider"
+        )
+    return dataclasses.replace(
+        definition,
+        seeds=tuple(dict.fromkeys([*stored.seeds, *definition.seeds])),
+        began_together=stored.began_together,
+        only=None if only is None or stored.only is None else tuple(dict.fromkeys([*stored.only, *only])),
+    )
+
+
+def differences(stored: ResolvedSweep, wanted: ResolvedSweep) -> list[str]:
+    """How two definitions differ, where a sweep may not change, a line each."""
+    old, new = _fixed(stored), _fixed(wanted)
+    changed = [f"{name}: {old[name]} there, {new[name]} here" for name in old if name in new and old[name] != new[name]]
+    removed = [name for name in stored.experiments if name not in wanted.experiments]
+    changed += [f"variant {name!r}: there, but not here (use --only to leave it out)" for name in removed]
+    kept = ("contrast ", "search", "propose")
+    changed += [f"{name}: there, but not here" for name in old if name.startswith(kept) and name not in new]
+    if stored.sweep.search and wanted.settings < stored.settings:
+        changed.append(f"trials: {stored.settings} there, {wanted.settings} here (more may be added)")
+    if not {*(stored.tune or ())} <= {*(wanted.tune or ())}:
+        tunes = f"{tune_text(stored.tune)} there, {tune_text(wanted.tune)} here"
+        changed.append(f"tune: {tunes} (factors may be added)")
+    return changed
+
+
+def _fixed(definition: ResolvedSweep) -> dict[str, Any]:
+    """The settings that may not change in a sweep, in words, with their values as in JSON. Variants may be added."""
+    sweep = definition.sweep
+    options = [o.path for o in schema.options(ExperimentConfig) if o.affects not in ("computation", "environment")]
+    return {
+        "name": sweep.name,
+        "scale": definition.scale,
+        "vary": ", ".join(definition.vary),
+        **{name: getattr(sweep, name) for name in ("primary", "answered_by", "margin", "weights")},
+        **({"main test set": sweep.tests[0]} if sweep.primary else {}),
+        **({"search": _as_json(sweep.search), "propose": sweep.propose} if sweep.search else {}),
+        **{f"contrast {name!r}": dict(weights) for name, weights in sweep.contrasts.items()},
+        **{f"analysis {name!r}": address for name, address in sweep.analyses.items()},
+        **{f"base: {path}": schema.value_at(definition.base, path) for path in options},
+        **{f"variant {v.name!r}": _as_json(v.changes) for v in sweep.variants},
+        **{f"variant {v.name!r}: same_as": v.same_as for v in sweep.variants},
+        **{f"variant {v.name!r}: levels": dict(v.levels) for v in sweep.variants if v.levels},
+    }
+
+
+def _as_json(values: Mapping[str, Any]) -> Any:
+    return json.loads(json.dumps(dict(values), default=str))
 
 
 def compare_code(sweep: SweepFolder, definition: ResolvedSweep) -> None:
@@ -236,11 +323,9 @@ class Launcher:
             then = "when they are done, the same command submits what is left, if anything"
             print(f"\nleft to the cluster: {counted(len(unfinished), 'run')}; --status shows their state; {then}")
             return 0
-        if names := self._named("failed"):
-            raise Failed(f"{counted(len(names), 'run')} failed; the same command tries again: {'; '.join(names)}")
-        if names := self._named("diverged"):
-            what = "diverged; a diverged run is not repeated unless its folder is removed"
-            raise Failed(f"{counted(len(names), 'run')} {what}: {'; '.join(names)}")
+        for state, then in THEN.items():
+            if names := self._named(state):
+                raise Failed(f"{counted(len(names), 'run')} {state}; {then}: {'; '.join(names)}")
         if unfinished:
             tell(f"not finished: {counted(len(unfinished), 'run')}; the same command resumes the sweep")
             return EXIT_UNFINISHED

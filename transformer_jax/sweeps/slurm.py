@@ -55,8 +55,8 @@ class SlurmTask:
             requeue()
             sys.exit(EXIT_UNFINISHED)
         with SweepFolder(self.sweep).in_original_directory() as sweep:
-            definition = sweep.load()
-            self.worker = WorkerProcess(sweep, [sweep.find(definition, run_id) for run_id in self.run_ids])
+            runs = sweep.by_id(sweep.load())
+            self.worker = WorkerProcess(sweep, [runs[run_id] for run_id in self.run_ids])
         for number in shielded.SIGNALS:
             signal.signal(number, self._stop)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, shielded.SIGNALS)

@@ -38,7 +38,7 @@ from transformer_jax.model.size import training_flops
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.processes.hardware import keep_freed_memory
 from transformer_jax.runs.export import SavedWeights, write_export
-from transformer_jax.runs.folder import identifying_versions, numerics
+from transformer_jax.runs.folder import RunFolder, identifying_versions, numerics
 from transformer_jax.runs.metrics import is_validation, metrics_lines
 from transformer_jax.runs.records import IDENTITY, Record, difference, translations
 from transformer_jax.runs.tracking import Labels
@@ -150,12 +150,7 @@ class Worker:
         if not ready:
             return
         try:
-            endings = train_runs_together(
-                [run.experiment for run in ready],
-                [run.path for run in ready],
-                self.definition.accept_changed_code,
-                [Labels(self.definition.sweep.name, run.variant, run.name) for run in ready],
-            )
+            endings = train_runs_together([run.experiment for run in ready], [self._folder(run) for run in ready])
         except Exception as error:  # perhaps of one run's folder
             if len(ready) == 1:
                 self._fail(ready[0], error)
@@ -180,6 +175,10 @@ class Worker:
             with self._failing(run):
                 finish(run, self.definition, len(ready), watch)
                 self._record(run, "finished")
+
+    def _folder(self, run: SweepRun) -> RunFolder:
+        labels = Labels(self.definition.sweep.name, run.variant, run.name)
+        return RunFolder(run.path, accept_changed_code=self.definition.accept_changed_code, labels=labels)
 
     def _link_data(self, run: SweepRun) -> None:
         """Prepares the data, or waits for the process that does, and links it into the run's folder."""
@@ -346,7 +345,8 @@ def main() -> int:
     keep_freed_memory()  # must come before any thread is started
     with SweepFolder(path).in_original_directory() as sweep:
         definition = sweep.load()
-        worker = Worker(sweep, definition, [sweep.find(definition, run_id) for run_id in run_ids])
+        runs = sweep.by_id(definition)
+        worker = Worker(sweep, definition, [runs[run_id] for run_id in run_ids])
         threading.Thread(target=worker.stop_when_stdin_ends, daemon=True).start()
         return worker.work()
 

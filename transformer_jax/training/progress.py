@@ -4,46 +4,60 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from tqdm import tqdm
 
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import BatchStatistics, TrainingBatches
 from transformer_jax.data.prefetch import Prefetcher
 from transformer_jax.files.progress import tell
 from transformer_jax.model.size import training_flops
-from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes import hardware
 from transformer_jax.processes.distributed import processes
 from transformer_jax.runs.metrics import counted, duration
 from transformer_jax.training.compiled import CompiledRuns
 
 
+def peak_of(config: ExperimentConfig) -> tuple[float | None, str]:
+    """The peak FLOP/s of a device, to which MFU is relative, or None; and its source, or why it is not known."""
+    given = config.train.peak_flops
+    return (given, "train.peak_flops") if given else hardware.peak_flops(config.model)
+
+
+def peak_in_words(config: ExperimentConfig) -> str:
+    peak, source = peak_of(config)
+    if peak is None:
+        return f"unknown ({source}): no MFU; --config.train.peak_flops=FLOP/s of one device gives it"
+    return f"{peak / 1e12:.3g} TFLOP/s per device ({source}), the basis of MFU"
+
+
+class Interval(NamedTuple):
+    """What was between two lines of metrics, without validating and saving."""
+
+    steps: int
+    seconds: float
+    waited: float  # for batches, in seconds
+
+
 class Throughput:
-    """Measures the speed of training from one line of metrics to the next, without validating and saving."""
+    """Measures the speed of a training that goes on after `step` with the batches of a prefetcher."""
 
     def __init__(
         self,
-        model: ModelConfig,
+        config: ExperimentConfig,
         statistics: BatchStatistics,
         devices: int,
-        peak_flops: float | None,
         clock: Callable[[], float],
+        prefetcher: Prefetcher[Any],
+        step: int,
     ):
-        self._clock = clock
         lengths = [round(n / statistics.pairs) for n in (statistics.source_tokens, statistics.target_tokens)]
-        self._flops, self._devices = training_flops(model, *lengths), devices
-        self.peak, self.peak_source = (peak_flops, "train.peak_flops") if peak_flops else hardware.peak_flops(model)
-
-    def __str__(self) -> str:
-        if self.peak is None:
-            return f"unknown ({self.peak_source}): no MFU; --config.train.peak_flops=FLOP/s of one device gives it"
-        return f"{self.peak / 1e12:.3g} TFLOP/s per device ({self.peak_source}), the basis of MFU"
-
-    def start(self, prefetcher: Prefetcher[Any], step: int) -> None:
-        self._prefetcher, self._step = prefetcher, step
-        self._began, self._paused, self._waited = self._clock(), 0.0, prefetcher.data_wait
+        self._flops, self._devices = training_flops(config.model, *lengths), devices
+        self._peak, _ = peak_of(config)
+        self._clock, self._prefetcher, self._step = clock, prefetcher, step
+        self._began, self._paused, self._waited = clock(), 0.0, prefetcher.data_wait
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -52,29 +66,30 @@ class Throughput:
         yield
         self._paused += self._clock() - began
 
-    def lap(self, step: int) -> None:
-        """Ends the interval that `rates` then describes, and starts the next."""
-        self._seconds = self._clock() - self._began - self._paused
-        self._steps, self._lap_waited = step - self._step, self._prefetcher.data_wait - self._waited
-        self.start(self._prefetcher, step)
+    def lap(self, step: int) -> Interval:
+        """The interval that ends at this step. The next one begins."""
+        now, waited = self._clock(), self._prefetcher.data_wait
+        interval = Interval(step - self._step, now - self._began - self._paused, waited - self._waited)
+        self._step, self._began, self._paused, self._waited = step, now, 0.0, waited
+        return interval
 
-    def rates(self, source_tokens: float, target_tokens: float, steps: int) -> dict[str, Any]:
-        """The speed over the last interval, for non-padding tokens of `steps` steps.
+    def rates(self, interval: Interval, source_tokens: float, target_tokens: float, steps: int) -> dict[str, Any]:
+        """The speed over an interval, for non-padding tokens of `steps` steps.
 
         After a resume these can be more steps than the interval had: an earlier process made the others.
         MFU, model FLOPs utilization, is the FLOPs that the model needs for these tokens (model/size.py: matrix
         products alone, nothing for padding or recomputation) / (seconds x devices x peak FLOP/s of one); None if the
         peak is unknown.
         """
-        seconds, share = self._seconds, min(1.0, self._steps / max(steps, 1))
+        seconds, share = interval.seconds, min(1.0, interval.steps / max(steps, 1))
         source_tokens, target_tokens = source_tokens * share, target_tokens * share
         flops = source_tokens * self._flops.source_token + target_tokens * self._flops.target_token
         return {
             "seconds": seconds,
             "source_tokens_per_second": source_tokens / seconds,
             "target_tokens_per_second": target_tokens / seconds,
-            "data_wait": self._lap_waited / seconds,
-            "mfu": None if self.peak is None else flops / (seconds * self._devices * self.peak),
+            "data_wait": interval.waited / seconds,
+            "mfu": None if self._peak is None else flops / (seconds * self._devices * self._peak),
             "memory_peak": hardware.memory_peak(),
         }
 
@@ -118,12 +133,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def header(
-    compiled: CompiledRuns,
-    batches: TrainingBatches,
-    left_out: Sequence[str],
-    last_step: int,
-    speed: Throughput,
-    programs: int,
+    compiled: CompiledRuns, batches: TrainingBatches, left_out: Sequence[str], last_step: int, programs: int
 ) -> str:
     """The first lines of a log: facts that are not in config.json."""
     config, mesh, statistics = compiled.configs[0], compiled.mesh, batches.statistics()
@@ -146,7 +156,7 @@ def header(
         + " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
         + (f"; {processes().count} processes" if processes().count > 1 else ""),
         "programs": f"{programs} for the shapes of batches, compiled side by side; training starts with the first",
-        "peak": str(speed),
+        "peak": peak_in_words(config),
     }
     return "\n".join(f"{name:>11}: {text}" for name, text in lines.items())
 

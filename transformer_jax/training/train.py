@@ -20,13 +20,12 @@ import jax
 import numpy as np
 import optax
 
-from transformer_jax.config import DecodeConfig, ExperimentConfig, TrainConfig
+from transformer_jax.config import ExperimentConfig, TrainConfig
 from transformer_jax.data.batching import EvaluationBatches, training_batches
 from transformer_jax.data.prefetch import Prefetcher
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError
 from transformer_jax.files.progress import tell
-from transformer_jax.metric_names import TRANSLATIONS, VALIDATION
 from transformer_jax.model.build import position_limit
 from transformer_jax.processes import watchdog
 from transformer_jax.processes.compilation import CompileWatch
@@ -88,8 +87,6 @@ def train(
     setup = RunSetup(configs, prepared, is_evaluated=evaluator is not None)
     compiled = CompiledRuns(configs, setup.schedules, setup.mesh, params)
     refuse_too_large(compiled.abstract_states)
-    devices, peak_flops = setup.mesh.devices.size, configs[0].train.peak_flops
-    speed = Throughput(configs[0].model, setup.batches.statistics(), devices, peak_flops, compiled.clock)
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(StopSignals())
         advance: Advance = compiled.advance
@@ -104,10 +101,10 @@ def train(
         pool = ThreadPoolExecutor(COMPILING)
         stack.callback(pool.shutdown, wait=False, cancel_futures=True)
         saved_step, restored = restore(runs, compiled.abstract_state)
-        compiling = compile_ahead(setup, compiled, pool, speed, saved_step or 0)
+        compiling = compile_ahead(setup, compiled, pool, saved_step or 0)
         # The checkpoint of a run that was stopped at step 0 has the parameters that it was to start from.
         states = compiled.new_states() if saved_step is None else compiled.join(restored)
-        return Trainer(setup, compiled, advance, runs, evaluator, signals, speed, states, saved_step, compiling).train()
+        return Trainer(setup, compiled, advance, runs, evaluator, signals, states, saved_step, compiling).train()
 
 
 def refuse_too_large(states: TrainState) -> None:
@@ -238,9 +235,7 @@ def _read(run: "Recorder", step: int, abstract_state: TrainState) -> tuple[tuple
         return (None, {}), str(damage)
 
 
-def compile_ahead(
-    setup: RunSetup, compiled: CompiledRuns, pool: Executor, speed: Throughput, step: int
-) -> Sequence[Future[Any]]:
+def compile_ahead(setup: RunSetup, compiled: CompiledRuns, pool: Executor, step: int) -> Sequence[Future[Any]]:
     """Starts to compile the programs that are needed after a step, and prints what a log should begin with."""
     steps = setup.batches.first_of_each_shape(step, setup.last_step)
     of_validation = setup.validation.first_of_each_shape() if setup.validation else []
@@ -249,7 +244,7 @@ def compile_ahead(
     if processes().is_first:
         if len(setup.configs) > 1:
             tell(f"{'together':>11}: {len(setup.configs)} runs")
-        tell(header(compiled, setup.batches, setup.left_out, setup.last_step, speed, len(compiling)))
+        tell(header(compiled, setup.batches, setup.left_out, setup.last_step, len(compiling)))
         if setup.validation is None:
             tell("warning: there is no validation data: the loss on unseen sentences will not be known")
         if step:
@@ -267,7 +262,6 @@ class Trainer:
     runs: Sequence["Recorder"]
     evaluator: Evaluator | None
     signals: StopSignals
-    speed: Throughput
     states: TrainState
     saved_step: int | None = None  # of the last checkpoint
     compiling: Sequence[Future[Any]] = ()  # the programs that threads compile, until all are ready
@@ -283,17 +277,18 @@ class Trainer:
 
     def train(self) -> list[Ending]:
         """Trains until the end."""
-        train, last = self.train_config, self.setup.last_step
+        train, last, statistics = self.train_config, self.setup.last_step, self.setup.batches.statistics()
         with contextlib.closing(self.progress.bar), Prefetcher(self.setup.placed_batch, self.step) as batches:
             if self.step and self.step % train.eval_every == 0:
                 self.validate()  # if a kill came between the checkpoint and its validation
-            self.speed.start(batches, self.step)
+            devices, clock = self.setup.mesh.devices.size, self.compiled.clock
+            speed = Throughput(self.setup.configs[0], statistics, devices, clock, batches, self.step)
             while (end := self.ending()) is None:
                 self.take_step(next(batches))
                 self.check_outcomes()
                 if self.step % train.log_every == 0 or self.step == last or self.has_its_tokens():
-                    self.log()
-                with self.speed.paused():
+                    self.log(speed)
+                with speed.paused():
                     if self.step % train.checkpoint_every == 0 or self.is_late_for_a_checkpoint():
                         self.save()
                     if self.step % train.eval_every == 0:
@@ -349,13 +344,13 @@ class Trainer:
             self._count_at = self.step + max(1, -(-(limit - self.tokens) // self.setup.most_tokens))
         return self.tokens >= limit
 
-    def log(self) -> None:
+    def log(self, speed: Throughput) -> None:
         """Writes a line of metrics of each run about the steps since the last one."""
         fetched = self.compiled.fetch((self.states.sums, self.states.updates))
         self.states = self.compiled.reset_sums(self.states)
-        self.speed.lap(self.step)
+        rates = functools.partial(speed.rates, speed.lap(self.step))
         lines = [
-            run.log(self.step, sums, int(updates), self.speed)
+            run.log(self.step, sums, int(updates), rates)
             for run, (sums, updates) in zip(self.runs, fetched, strict=True)
         ]
         self.progress.report(self.step, lines)
@@ -547,8 +542,10 @@ class Recorder:
                 )
         return ""
 
-    def log(self, step: int, sums: IntervalSums, updates: int, speed: Throughput) -> dict[str, Any]:
-        """Writes a line of metrics about the steps since the last one."""
+    def log(
+        self, step: int, sums: IntervalSums, updates: int, rates: Callable[[int, int, int], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Writes a line of metrics about the steps since the last one. `rates` has the speed for numbers of tokens."""
         self.folder.refuse_other_training()
         tokens, logged_updates = int(sums.target_tokens), int(sums.updates)
         self.logged_tokens += tokens
@@ -563,7 +560,7 @@ class Recorder:
             "gradient_norm": _over(sums.gradient_norm, logged_updates),
             "target_tokens": self.logged_tokens,
             "skipped": step - updates,
-            **speed.rates(int(sums.source_tokens), tokens, logged_updates),
+            **rates(int(sums.source_tokens), tokens, logged_updates),
         }
         self.metrics_file.write(step, line)
         self.logged_step = step
@@ -663,18 +660,6 @@ def improvement_at_the_end(losses: Mapping[int, float | None], warmup_steps: int
         return None
     slope = np.polyfit([*at_the_end], [*at_the_end.values()], 1)[0]
     return float(-slope * last / 5 / np.mean([*at_the_end.values()]))
-
-
-def refuse_unmeasured(train: TrainConfig, decode: DecodeConfig) -> None:
-    """Raises BadInput for a `train.best_metric` that no validation measures."""
-    known = [*VALIDATION]
-    if decode.bleu_sentences:
-        known += [*TRANSLATIONS, *(address.rpartition(":")[2] for address in decode.metrics)]
-    if train.best_metric not in known:
-        raise BadInput(
-            f"train.best_metric = {train.best_metric!r} is not among the validation metrics: {', '.join(known)}; bleu, "
-            "exact_match and custom metrics need decode.bleu_sentences above 0"
-        )
 
 
 def _over(total: Any, count: int) -> float:

@@ -7,7 +7,6 @@ import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jax.typing import ArrayLike
 
 from transformer_jax.config import TrainConfig
@@ -38,17 +37,11 @@ class LogitLimits(NamedTuple):
     """How many logits a device has at once in training.
 
     The times of a batch are cut into slices; the gradients of one slice's logits are `held` at once (256 MiB in
-    float32). On some TPUs a slice is cut into pieces, whose logits are `computed` one after another: with 256 tokens
-    of a base model in bfloat16 they stay in fast memory (VMEM), which saves a fifth of a step's memory traffic.
+    float32). On some TPUs a slice is cut into pieces, whose logits are `computed` one after another (model/tpu.py).
     """
 
     held: int = 64 * 2**20
     computed: int | None = None
-
-    @classmethod
-    def on(cls, mesh: Mesh) -> "LogitLimits":
-        kind = mesh.devices.flat[0].device_kind
-        return cls(computed=256 * 37_000) if kind in ("TPU v5 lite", "TPU v6 lite") else cls()
 
 
 LIMITS = LogitLimits()

@@ -75,10 +75,13 @@ def ends_with_the_run(config: OptimizerConfig) -> bool:
 
 def refuse_without_peak(config: OptimizerConfig) -> None:
     """Raises BadInput if there is no known learning rate that tune can multiply."""
+    problem = None
     if not config.has_known_peak:
-        raise BadInput(f"optimizer.warmup_share = {config.warmup_share}: tune also needs optimizer.learning_rate")
-    if is_address(config.schedule) and "peak" not in (custom := _load_schedule(config)).optional:
-        raise custom.refusal("takes no `peak`, the learning rate that tune multiplies")
+        problem = f"optimizer.warmup_share = {config.warmup_share}: tune also needs optimizer.learning_rate"
+    elif is_address(config.schedule) and "peak" not in _load_schedule(config).optional:
+        problem = f"optimizer.schedule = {config.schedule}: takes no `peak`, the learning rate that tune multiplies"
+    if problem:
+        raise BadInput(problem)
 
 
 def _load_schedule(config: OptimizerConfig) -> CustomFunction:

@@ -34,7 +34,7 @@ from transformer_jax.data.batching import Batch
 from transformer_jax.errors import BadInput
 from transformer_jax.model.layers import RESIDUAL, rows_divided_over
 from transformer_jax.model.products import WEIGHTS
-from transformer_jax.model.tpu import products_for_tpus
+from transformer_jax.model.tpu import LOGITS_AT_ONCE, products_for_tpus
 from transformer_jax.model.transformer import AttentionInputs, Transformer, abstract_params, matmul_precision
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.update import sharding
@@ -266,8 +266,10 @@ def rows_gradient(
 ) -> tuple[Any, tuple[TokenSums, jax.Array]]:
     """The gradient of a device's rows, in `train.accumulate` microbatches, with their sums and source tokens."""
 
+    limits = LogitLimits(computed=LOGITS_AT_ONCE.get(mesh.devices.flat[0].device_kind))
+
     def loss(params: Any, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[TokenSums, jax.Array]]:
-        sums = batch_sums(config, objective, params, batch, key, LogitLimits.on(mesh), gather)
+        sums = batch_sums(config, objective, params, batch, key, limits, gather)
         return sums.loss, (sums, jnp.sum(batch.source != config.model.pad_id, dtype=jnp.float32))
 
     gradient, count = jax.grad(loss, has_aux=True), config.train.accumulate
