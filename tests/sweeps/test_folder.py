@@ -41,6 +41,16 @@ def test_damaged_rates_are_an_error_and_not_chosen_again(tmp_path):
         SweepFolder(tmp_path).runs(defined(tune=(0.5, 1, 2)))
 
 
+def test_looks_are_those_of_the_reports_and_damaged_ones_an_error(tmp_path):
+    folder, look = SweepFolder(tmp_path), {"seeds": [0, 1], "compared": [0], "when": "now"}
+    assert folder.looks() == []
+    folder.looks_file.write_text(json.dumps({"looks": [look]}))
+    assert folder.looks() == [look]
+    folder.looks_file.write_text('{"looks": [{"see')
+    with pytest.raises(BadInput, match=r"looks.json: is not JSON"):
+        folder.looks()
+
+
 def test_runs_share_data_unless_they_ask_for_other():
     def keys(*configs):
         return [data_key(from_config_dict({"data": {"tokenizer": "words", "corpus": "copy"}} | c)) for c in configs]
