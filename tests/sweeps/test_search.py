@@ -153,7 +153,7 @@ def test_the_jobs_of_a_cluster_try_settings(folder, own, monkeypatch):
     class Working(Cluster):
         def submit_array(self, tasks):
             for run_id in (run_id for task in tasks for run_id in task.run_ids):
-                run = SweepFolder(folder.path).find(folder.load(), run_id)
+                run = SweepFolder(folder.path).by_id(folder.load())[run_id]
                 pretend_finished(run, loss_of(run))
             return super().submit_array(tasks)
 
