@@ -334,3 +334,22 @@ def test_the_korean_readme_has_the_same_numbers():
         return [sorted(re.findall(r"\d+(?:[.,]\d+)*", row)) for row in table.splitlines()]
 
     assert numbers(ROOT / "docs/ko/README.md", "결과") == numbers(ROOT / "README.md", "Results")
+
+
+# The variants of experiments/tutorial_mistakes.py, in the order of the tutorial's table.
+MISTAKES = [
+    "masks ignored", "no padding masks", "no cross mask", "no transpose", "no 1/sqrt(d_k)", "shared projections",
+    "no output projection", "cosine's own exponent", "wrong exponents", "no sqrt(d_model)",
+    "self-attention to the encoder", "residual from the value", "dropout after the norm", "softmax before the loss",
+    "smoothing's remainder", "last token alone", "base",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("page", ["tutorial/9_after.md", "ko/tutorial/9_after.md"])
+def test_what_mistakes_cost_is_in_the_archive(page):
+    with open(RESULTS / "mistakes/runs.csv", newline="") as file:
+        scores = {(row["variant"], row["metric"]): float(row["score"]) for row in csv.DictReader(file)}
+    table = [row for row in rows(page, "| ") if len(row) == 5 and not row[4].startswith(("perp", "펄"))]
+    assert len(table) == len(MISTAKES) and {variant for variant, _ in scores} == set(MISTAKES)
+    for variant, (*_, bleu, perplexity) in zip(MISTAKES, table, strict=True):
+        assert shown(scores[variant, "bleu"], bleu) and shown(scores[variant, "perplexity"], perplexity)
