@@ -353,3 +353,8 @@ def test_what_mistakes_cost_is_in_the_archive(page):
     assert len(table) == len(MISTAKES) and {variant for variant, _ in scores} == set(MISTAKES)
     for variant, (*_, bleu, perplexity) in zip(MISTAKES, table, strict=True):
         assert shown(scores[variant, "bleu"], bleu) and shown(scores[variant, "perplexity"], perplexity)
+
+
+def test_the_picture_of_a_verbs_number_is_drawn_from_its_archive():
+    folder = RESULTS / "verb-number"
+    assert (folder / "picture.svg").read_text() == load_module(str(folder / "draw.py")).picture()
