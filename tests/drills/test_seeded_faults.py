@@ -77,8 +77,8 @@ update/loss.py: update/test_loss.py
   + missing, array = 0, array[:, : length // count * count]
 update/optimizer.py: update/test_optimizer.py
   the schedule is one step late
-  -     step = count + 1
-  +     step = count
+  -     update = count + 1
+  +     update = count
   biases decay
   - leaf.ndim >= 2
   + leaf.ndim >= 0
