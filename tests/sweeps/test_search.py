@@ -143,7 +143,7 @@ def test_a_proposal_is_told_of_those_before(folder, own, launched):
     definition = defined(seeds=1, search=SEARCH, trials=4, propose=f"{own}:half")
     launched(folder, definition)
     rates = [values["optimizer.learning_rate"] for values in folder.proposed()["base"]]
-    assert rates == [0.005, 0.0025, 0.00125], "of the variant's own setting it is told no values, but its loss"
+    assert rates == [0.005, 0.0025, 0.00125], "setting 0 has a loss and no values"
     assert folder.proposed()["base"][0]["model.activation"] == "gelu"
 
 

@@ -1,4 +1,4 @@
-"""What attention is told besides its inputs, and how it is resolved: positions are counted, masks combined."""
+"""What attention is given besides its inputs, and how it is resolved: positions are counted, masks combined."""
 
 import dataclasses
 from typing import Any

@@ -10,7 +10,7 @@ import datetime
 import statistics
 import textwrap
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,13 +76,8 @@ def plan(
     known = [(run, seconds_taken(run)) for run in sweep.all_runs(definition) if run.is_finished()]
     finished = [(run, taken) for run, taken in known if taken is not None]
     programs = {name: program_of(config, data[name]) for name, config in experiments.items()}
-    timed = dict[Hashable, Timed]()
-    if unfinished and not finished and not quick:
-        alike = {program: name for name, program in programs.items()}
-        with counting("timing an update", "programs", len(alike)) as advance:
-            for program, name in alike.items():
-                timed[program] = time_update(experiments[name], data[name])
-                advance(1)
+    is_timed = unfinished and not finished and not quick
+    timed = time_programs(programs, experiments, data) if is_timed else {}
     seconds, next_run = [0.0], dict[str, float]()
     for status in unfinished if finished or timed else ():
         run, name = status.run, status.run.variant
@@ -104,12 +99,8 @@ def plan(
         rows.append((name, changes(varied), *facts, time_left))
     seeds, what = ", ".join(map(str, definition.seeds)), "settings" if definition.sweep.search else "learning rates"
     to_try = f" and {definition.settings} {what}" if definition.settings else ""
-    processes = len(slots(jobs))
-    how = f"with {processes} processes at a time" if processes > 1 else "one after the other"
     timed_now = f"one update of each of {counted(len(timed), 'program')}, timed now"
-    by = counted(len(finished), "finished run") if finished else timed_now
-    total = f"about {duration(max(sum(seconds) / processes, *seconds))} {how} on this machine, by {by}; right within a "
-    total += "factor of two, if no run ends early"
+    total = total_time(seconds, len(slots(jobs)), counted(len(finished), "finished run") if finished else timed_now)
     if unfinished and len(seconds) == 1:
         total = "how long they take is not estimated, because nothing was timed (--quick)"
     lines = [
@@ -129,6 +120,25 @@ def plan(
             "size asked for, and runs with train.epochs to have train.steps updates"
         )
     return "\n".join(lines)
+
+
+def time_programs(
+    programs: Mapping[str, Hashable], experiments: Mapping[str, ExperimentConfig], data: Mapping[str, Path]
+) -> dict[Hashable, Timed]:
+    """The time of an update of each program, by one of the variants that have it."""
+    timed, alike = dict[Hashable, Timed](), {program: name for name, program in programs.items()}
+    with counting("timing an update", "programs", len(alike)) as advance:
+        for program, name in alike.items():
+            timed[program] = time_update(experiments[name], data[name])
+            advance(1)
+    return timed
+
+
+def total_time(seconds: Sequence[float], processes: int, basis: str) -> str:
+    """How long all runs take, whose seconds were estimated on this basis."""
+    how = f"with {processes} processes at a time" if processes > 1 else "one after the other"
+    total = duration(max(sum(seconds) / processes, *seconds))
+    return f"about {total} {how} on this machine, by {basis}; right within a factor of two, if no run ends early"
 
 
 def _peak(config: ExperimentConfig) -> str:

@@ -1,8 +1,8 @@
 """Settings: values of options that are tried for each variant on validation data, before the variants are compared.
 
 With `Sweep(tune=...)` a setting is the variant's learning rate times a factor. With `Sweep(search=...)` it has a value
-for each option of the search: setting 0 is the variant's own, and the others are drawn from ranges, or come one by one
-from a custom function that is told how those before did.
+for each option of the search: setting 0 is the variant's own, and the others are drawn from ranges, or returned one by
+one by a custom function, which gets the losses of the earlier ones.
 """
 
 from __future__ import annotations
