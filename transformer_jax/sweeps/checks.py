@@ -15,15 +15,7 @@ from transformer_jax.files.paths import LONGEST_NAME
 from transformer_jax.metric_names import COMPARED
 from transformer_jax.runs.records import NAMED_WEIGHTS
 from transformer_jax.schema import MAX_SEED
-from transformer_jax.sweeps.definition import (
-    SOURCES,
-    Sweep,
-    Variant,
-    base_values,
-    changed,
-    margins,
-    repeated,
-)
+from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, margins, repeated
 from transformer_jax.sweeps.search import TUNING_SEEDS, drawn, load_propose
 
 # Options that the sweep sets in every run, and that a variant therefore cannot.
