@@ -235,6 +235,7 @@ def test_every_form_has_the_families(asked, tmp_path, capsys):
     latex = (tmp_path / "effects_test.tex").read_text()
     assert "for 3 comparisons" in latex
     assert latex.count(r"\sbox0{\begin{tabular}") == latex.count(r"\resizebox{\textwidth}{!}{\usebox0}") == 1
+    assert latex.count(r"\ifdim\wd0>\textwidth") == 1, "only a table that is wider than the page is scaled"
     assert f"{value:+.2f}".replace("-", "$-$") in latex and "heads=1 against 8" in latex
     assert "% primary: perplexity on test, differences from the baseline\n" in latex
 

@@ -98,6 +98,17 @@ def test_the_variants_own_setting_is_replaced_by_one_that_is_better_with_every_s
     assert best(runs)["setting"] == 0, "better on average only"
 
 
+def test_settings_are_compared_by_perplexity_which_label_smoothing_does_not_change(folder):
+    runs = folder.tuning_runs(defined(search=SEARCH, trials=2), ["base"])
+    for run in runs:
+        pretend_finished(run, {"0": 1.0, "1": 2.0}[run.setting.name])
+        file = run.path / "result.json"
+        result = json.loads(file.read_text())
+        file.write_text(json.dumps({**result, "valid": {**result["valid"], "loss": 3.0 - result["valid"]["loss"]}}))
+    choice = best(runs)
+    assert choice["setting"] == 0 and choice["losses"] == {"0": pytest.approx(1.0), "1": pytest.approx(2.0)}
+
+
 @pytest.mark.parametrize(
     ("by_seed", "chosen"),
     [

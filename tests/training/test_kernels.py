@@ -1,6 +1,7 @@
 """The check of fused attention at the start of a run. JAX's own formula is called in the place of cuDNN's kernels."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -48,3 +49,11 @@ def test_fused_attention_that_fails_its_check_is_not_used(monkeypatch):
     plain = dataclasses.replace(config.model, attention_implementation="plain")
     monkeypatch.setattr(kernels, "checked", lambda model, device: plain)
     assert kernels.with_checked_attention(config).model == plain
+
+
+def test_fused_attention_that_fails_in_another_process_is_not_used_here(monkeypatch):
+    config = experiment(model__attention_implementation="auto")
+    monkeypatch.setattr(kernels, "checked", lambda model, device: model)
+    others = types.SimpleNamespace(gather=lambda own: [own, "plain"])
+    monkeypatch.setattr(kernels, "processes", lambda: others)
+    assert kernels.with_checked_attention(config).model.attention_implementation == "plain"

@@ -49,6 +49,14 @@ def test_after_a_resumption_only_the_steps_made_since_count(clock):
     assert first["mfu"] == pytest.approx(second["mfu"])
 
 
+def test_the_wait_for_data_is_the_share_of_its_interval(clock):
+    measure = started(0, clock)
+    for waited, share in ((2.0, 0.2), (3.0, 0.1)):
+        clock.now += 10.0
+        measure._prefetcher.data_wait = waited
+        assert measure.rates(measure.lap(100), 0, 0, 100)["data_wait"] == pytest.approx(share)
+
+
 def test_steps_that_were_left_out_do_not_make_it_faster(clock):
     measure = started(0, clock)
     clock.now = 10.0
