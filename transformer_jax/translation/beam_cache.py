@@ -47,8 +47,6 @@ class Stepper:
         with matmul_precision(model.config):
             memory_BSD = model.apply(variables, source_BS, method="encode")
             layers: Any = model.apply(variables, memory_BSD, length, beams, method="new_cache")
-        # Without the barrier the compiler moves the change of layout into the loop, and makes it at every step.
-        layers = jax.lax.optimization_barrier(layers)
         memory_mask: Any = model.apply(variables, source_BS, method="cross_mask")
         ancestors_BKL = jnp.full((source_BS.shape[0], beams, length), NOT_YET, jnp.int32)
         return BeamCache(layers, memory_mask, ancestors_BKL, jnp.int32(0))
