@@ -7,9 +7,9 @@
 
 Writes into SWEEP/report/: index.html (opens in a browser without a network), report.md, report.json, table.csv,
 runs.csv (a line for each score of each run), curves.csv (losses during training), contrasts.csv (effects, contrasts and
-controls), analyses.csv and checklist.md; for one run, report.md and report.json. --format=latex writes tables with
-booktabs instead, --format=svg or pdf figures one column wide, --format=latex,pdf both. SWEEP/looks.json keeps which
-seeds the sweep had when a report was made.
+controls), settings.csv (what was tried before), analyses.csv and checklist.md; for one run, report.md and report.json.
+--format=latex writes tables with booktabs and graphicx instead, --format=svg or pdf figures one column wide,
+--format=latex,pdf both. SWEEP/looks.json keeps which seeds the sweep had when a report was made.
 Also works on an unfinished sweep: runs that failed, are running or waiting are shown as such.
 """
 
