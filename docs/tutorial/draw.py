@@ -98,11 +98,15 @@ class Drawing:
             (x, y), (_, end) = points[0], points[1]
             self.text(x + 8 * side, (y + end) / 2, shape, "shape start" if side > 0 else "shape end")
 
-    def line(self, start: tuple[float, float], end: tuple[float, float], kind: str = "") -> None:
+    def line(
+        self, start: tuple[float, float], end: tuple[float, float], kind: str = "", width: float | None = None
+    ) -> None:
         """A line without an arrow head."""
         (x, y), (to_x, to_y) = start, end
         height = self._size[1]
-        self._shapes.append(f'<path class="line {kind}" d="M{x:g} {height - y:g} L{to_x:g} {height - to_y:g}"/>')
+        style = "" if width is None else f' style="stroke-width: {width:.1f}"'
+        path = f"M{x:g} {height - y:g} L{to_x:g} {height - to_y:g}"
+        self._shapes.append(f'<path class="line {kind}" d="{path}"{style}/>')
 
     def circle(self, x: float, y: float, radius: float) -> None:
         self._shapes.append(f'<circle class="line" cx="{x:g}" cy="{self._size[1] - y:g}" r="{radius:g}"/>')
@@ -157,7 +161,7 @@ FIGURE_1 = {
         "embedding": "임베딩",
         "positions": "위치 인코딩",
         "self": "셀프 어텐션",
-        "masked": "마스크드 셀프 어텐션",
+        "masked": "셀프 어텐션(마스크)",
         "cross": "인코더-디코더 어텐션",
         "norm": "더하기 & 정규화",
         "feed": "피드포워드 (2048)",
@@ -282,6 +286,64 @@ def recurrence(names: dict[str, str]) -> str:
         drawing.box(x, 140, 62, "y", "attention")
         for other in places:
             drawing.line((other, 50 + BOX), (x, 140), "faint" if x != places[-1] else "")
+    return drawing.svg()
+
+
+# Page 0: a decoder state asks the states of the encoder.
+
+ASKING = {
+    "en": {
+        "title": "A decoder state is compared with all encoder states; their weighted sum is the context vector",
+        "source": "le chat que nous voyons dort",
+        "target": ("see", "sleeps"),
+        "encoder": "the encoder's states: keys and values",
+        "query": "query",
+        "context": "weighted sum",
+        "vector": "context vector",
+        "decoder": "the decoder's states",
+        "note": "the wider a line, the larger the weight (numbers of an example)",
+    },
+    "ko": {
+        "title": "디코더의 상태 하나를 인코더의 모든 상태와 비교한다. 상태들의 가중합이 컨텍스트 벡터이다",
+        "source": "the cat that we saw sleeps",
+        "target": ("고양이가", "잔다"),
+        "encoder": "인코더의 상태: 키와 값",
+        "query": "쿼리",
+        "context": "가중합",
+        "vector": "컨텍스트 벡터",
+        "decoder": "디코더의 상태",
+        "note": "선이 굵을수록 가중치가 크다(예로 든 값)",
+    },
+}
+FITS = (0.1, 1.6, 0.2, 0.4, 0.9, 3.0)  # how well each state of the source fits the query
+
+
+def asking(names: dict) -> str:
+    drawing = Drawing(760, 350, names["title"])
+    exponentials = [math.exp(score) for score in FITS]
+    places, (x, y) = [66 + number * 84 for number in range(6)], (276, 190)
+    for number, word in enumerate(names["source"].split()):
+        place, weight = places[number], exponentials[number] / sum(exponentials)
+        drawing.text(place, 44, word)
+        drawing.box(place, 58, 52, "h", "feed")
+        if number:
+            drawing.arrow((place - 58, 75), (place - 26, 75))
+        drawing.line((place, 58 + BOX), (x + (number - 2.5) * 20, y), width=1 + 12 * weight)
+        drawing.text(place + (18 if number > 2 else -18), 108, f"{weight:.2f}", "small")
+    drawing.box(x, y, 150, names["context"], "norm")
+    states = (560, 680)
+    for place, word in zip(states, names["target"], strict=True):
+        drawing.box(place, 250, 52, "s", "attention")
+        drawing.arrow((place, 250 + BOX), (place, 310))
+        drawing.text(place, 322, word)
+    drawing.arrow((586, 267), (654, 267))
+    drawing.arrow((534, 267), (x, 267), (x, y + BOX))
+    drawing.text(405, 280, names["query"], "note")
+    drawing.arrow((x + 75, y + 17), (680, y + 17), (680, 250))
+    drawing.text(520, y + 3, names["vector"], "note")
+    drawing.text(510, 340, names["decoder"], "note end")
+    drawing.text(40, 20, names["encoder"], "note start")
+    drawing.text(740, 20, names["note"], "note end")
     return drawing.svg()
 
 
@@ -423,6 +485,57 @@ def heads(names: dict[str, str]) -> str:
     for name, start, target in (("W^Q, W^K, W^V", "input", "projected"), ("W^O", "joined", "mixed")):
         drawing.arrow((middle, rows[start] + 28), (middle, rows[target]))
         drawing.text(middle + 10, (rows[start] + 28 + rows[target]) / 2, name, "shape start")
+    return drawing.svg()
+
+
+# Page 2: a reshape that is right, and one that is not.
+
+CUTTING = {
+    "en": {
+        "title": "Three words of six numbers are cut into two heads, rightly and by a wrong reshape",
+        "words": "the dog sleeps",
+        "right": "right: [3, 6] → [3, 2, 3] → [2, 3, 3]",
+        "wrong": "wrong: [3, 6] → [2, 3, 3]",
+        "head": "head",
+        "note": "one colour for each word",
+    },
+    "ko": {
+        "title": "6차원 단어 세 개를 헤드 두 개로 나누는 올바른 방법과 잘못된 reshape",
+        "words": "개가 지금 잔다",
+        "right": "맞음: [3, 6] → [3, 2, 3] → [2, 3, 3]",
+        "wrong": "틀림: [3, 6] → [2, 3, 3]",
+        "head": "헤드",
+        "note": "단어마다 한 색",
+    },
+}
+
+
+def cut(*, is_right: bool) -> list[list[list[int]]]:
+    """The numbers of each head, by word: of 3 words with 6 numbers, which are 0 to 17 in their order."""
+    of_head, of_word = (3, 6) if is_right else (9, 3)
+    return [[[of_head * head + of_word * word + k for k in range(3)] for word in range(3)] for head in range(2)]
+
+
+def cutting(names: dict[str, str]) -> str:
+    drawing = Drawing(760, 330, names["title"])
+    side = 36
+
+    def table(left: float, top: float, rows: Sequence[Sequence[int]]) -> None:
+        for t, row in enumerate(rows):
+            for k, number in enumerate(row):
+                kind = ("attention", "feed", "embed")[number // 6]
+                drawing.box(left + (k + 0.5) * side, top - (t + 1) * side, side - 2, str(number), kind, side - 2)
+
+    table(96, 220, [range(6 * t, 6 * t + 6) for t in range(3)])
+    for t, word in enumerate(names["words"].split()):
+        drawing.text(88, 220 - (t + 0.5) * side, word, "end")
+    drawing.text(204, 96, names["note"], "note")
+    for top, name in ((300, "right"), (140, "wrong")):
+        drawing.text(560, top + 16, names[name])
+        drawing.arrow((324, 166), (412, top - 54))
+        for head, rows in enumerate(cut(is_right=name == "right")):
+            table(430 + head * 160, top, rows)
+            drawing.text(484 + head * 160, top - 3 * side - 12, f"{names['head']} {head + 1}", "note")
     return drawing.svg()
 
 
@@ -622,7 +735,7 @@ TEACHER = {
         "decoder": "decoder: position t sees positions 0 to t",
     },
     "ko": {
-        "title": "교사 강요: 디코더는 정답을 입력으로 받고, 한 칸 앞선 같은 문장을 예측한다",
+        "title": "교사 강요: 디코더는 정답을 입력으로 받고, 위치마다 같은 문장의 다음 단어를 예측한다",
         "given": "입력",
         "wanted": "정답",
         "decoder": "디코더: 위치 t는 위치 0부터 t까지만 본다",
@@ -677,6 +790,48 @@ def smoothing(names: dict[str, str]) -> str:
     return drawing.svg()
 
 
+# Page 8: what a cache keeps.
+
+CACHE = {
+    "en": {
+        "title": "Three steps of writing with a cache: each adds the keys and values of one word",
+        "cache": "keys and values of",
+        "source": "the source",
+        "step": "step",
+        "words": ("<bos>", "le", "chien", "dort"),
+        "note": "orange: computed in this step; grey: kept in the cache from earlier steps",
+    },
+    "ko": {
+        "title": "캐시를 쓰며 단어 세 개를 쓰는 과정. 스텝마다 단어 하나의 키와 값이 더해진다",
+        "cache": "키와 값",
+        "source": "원문",
+        "step": "스텝",
+        "words": ("<bos>", "the", "dog", "sleeps"),
+        "note": "주황색: 이 스텝에서 계산한 것. 회색: 앞 스텝부터 캐시에 보관한 것",
+    },
+}
+
+
+def cache(names: dict) -> str:
+    drawing = Drawing(760, 320, names["title"])
+    for step in range(3):
+        left, words = 30 + step * 245, names["words"]
+        drawing.text(left + 112, 302, f"{names['step']} {step + 1}", "note")
+        drawing.frame(left + 112, 88, 230, 132)
+        drawing.text(left + 112, 202, names["cache"], "note")
+        drawing.box(left + 112, 152, 204, names["source"], "frame" if step else "attention")
+        for number in range(step + 1):
+            x = left + 42 + number * 70
+            drawing.box(x, 104, 64, words[number], "attention" if number == step else "frame")
+        new = left + 42 + step * 70
+        drawing.text(new, 46, words[step])
+        drawing.arrow((new, 58), (new, 104))
+        drawing.arrow((left + 112, 220), (left + 112, 258))
+        drawing.text(left + 112, 272, words[step + 1])
+    drawing.text(380, 14, names["note"], "note")
+    return drawing.svg()
+
+
 # Page 8: beam search as a tree.
 
 BEAM = {
@@ -687,7 +842,7 @@ BEAM = {
         "note": "log-probabilities; of k × k candidates the best k are kept",
     },
     "ko": {
-        "title": "k가 2인 빔 탐색: 시작 둘, 후보 넷, 그중 가장 좋은 둘이 남는다",
+        "title": "k가 2인 빔 탐색: 후보 둘에서 후보 넷이 나오고, 그중 가장 좋은 둘이 남는다",
         "step": ("스텝 1", "스텝 2", "스텝 3"),
         "start": "<bos>",
         "note": "로그 확률. 후보 k × k개 가운데 가장 좋은 k개만 남는다",
@@ -783,9 +938,9 @@ FAMILIES = {
         "target": "le chien dort",
     },
     "ko": {
-        "title": "인코더 모델, 원문이 없는 디코더 모델, 인코더-디코더에서 단어가 볼 수 있는 곳",
-        "encoder": "인코더 모델(BERT)",
-        "decoder": "디코더 모델(GPT)",
+        "title": "인코더 전용 모델, 디코더 전용 모델, 인코더-디코더에서 단어가 볼 수 있는 곳",
+        "encoder": "인코더 전용(BERT)",
+        "decoder": "디코더 전용(GPT)",
         "both": "인코더-디코더",
         "rows": "행이 묻고 열이 답한다. 칠한 칸은 볼 수 있는 곳",
         "source": "개가 지금 잔다",
@@ -817,9 +972,11 @@ def families(names: dict[str, str]) -> str:
 
 DIAGRAMS: dict[str, tuple[Callable[[dict], str], dict[str, dict]]] = {
     "recurrence": (recurrence, RECURRENCE),
+    "asking": (asking, ASKING),
     "flow": (flow, FLOW),
     "sharp": (sharp, SHARP),
     "heads": (heads, HEADS),
+    "cutting": (cutting, CUTTING),
     "masks": (masks, MASKS),
     "clock": (clock, CLOCK),
     "bpe": (bpe, BPE),
@@ -828,6 +985,7 @@ DIAGRAMS: dict[str, tuple[Callable[[dict], str], dict[str, dict]]] = {
     "figure_1": (figure_1, FIGURE_1),
     "teacher_forcing": (teacher_forcing, TEACHER),
     "smoothing": (smoothing, SMOOTHING),
+    "cache": (cache, CACHE),
     "beam": (beam, BEAM),
     "results": (results, RESULTS),
     "families": (families, FAMILIES),
