@@ -70,6 +70,14 @@ def test_sums_are_right_and_in_one_split_each():
     assert all(sum(map(int, source.split("+"))) == int(target) for source, target in everything)
 
 
+@pytest.mark.drill
+def test_a_translator_writes_what_the_tutorial_shows(capsys):
+    runpy.run_path(str(EXAMPLES / "english_to_korean.py"), run_name="__main__")
+    shown = f"python examples/english_to_korean.py\n```\n\n```text\n{capsys.readouterr().out}```\n"
+    for folder in ("docs/tutorial", "docs/ko/tutorial"):
+        assert shown in (ROOT / folder / "8_learning.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("file", "said"),
     [
