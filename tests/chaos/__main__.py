@@ -12,12 +12,15 @@ import sys
 import tempfile
 import time
 import traceback
+import types
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS_OF_COMMANDS", "")
+
+from jax._src import compiler
 
 from tests.chaos import folders, identities, preparing, several, storage, trainings
 from tests.chaos.place import VARIANTS, Place
@@ -120,6 +123,8 @@ def ready() -> None:
     for name in ("translation.load", "experiment", "training.train", "report.write", "interop.marian"):
         importlib.import_module(f"transformer_jax.{name}")
     warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+    # On CPUs each process has its own keys of the compile cache, and JAX lets only process 0 write to it.
+    compiler.distributed = types.SimpleNamespace(global_state=types.SimpleNamespace(process_id=0))
 
 
 if __name__ == "__main__":

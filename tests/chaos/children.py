@@ -45,7 +45,8 @@ class Ended(NamedTuple):
     def checked(self) -> Ended:
         """Itself, if it ended as a command may end that was not killed."""
         for word in NEVER:
-            check(word not in self.err, f"{word} in what it said:\n{self.err[-3000:]}{_report(self.err)}")
+            begin = max(0, self.err.find(word) - 1500)
+            check(word not in self.err, f"{word} in what it said:\n{self.err[begin : begin + 3000]}{_report(self.err)}")
         check(self.status in (0, 1, 2, EXIT_UNFINISHED), f"status {self.status}: {self.err[-3000:]}")
         check(self.status != 2 or bool(self.complaints), f"status 2 without an error:\n{self.err[-1000:]}")
         return self
