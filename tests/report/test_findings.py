@@ -26,6 +26,8 @@ from tests.support.finished_sweeps import (
 )
 from transformer_jax import cli
 from transformer_jax.report.findings import _simple, effects, find
+from transformer_jax.report.metrics import decimals_for
+from transformer_jax.report.report import report_of
 from transformer_jax.report.results import load_sweep
 from transformer_jax.report.table import score_records
 from transformer_jax.report.write import write_report
@@ -327,6 +329,42 @@ def test_a_custom_metric_may_be_primary(sweep, best_is, better):
         "perplexity",
         "exact_match",
     }
+
+
+def test_the_numbers_of_a_custom_metric_have_the_decimals_of_its_spread(sweep, tmp_path):
+    for name, score in (("base", 0.05), ("A h=1", 0.9), ("A h=4", 0.0511)):
+        for seed in (0, 1):
+            path = record_file(sweep, name, seed)
+            measures = json.loads(path.read_text())["measures"]
+            edit(path, measures={**measures, "mine": {"score": score + 0.01 * seed, "signature": "mine"}})
+    for given, decimals in ((None, 4), (2, 2)):
+        report = report_of(dataclasses.replace(load_sweep(sweep), decimals=given))
+        columns = [column for column in report.tests[0].table.columns if column.key in ("mine", "mine_difference")]
+        columns += [column for column in report.runs.columns if column.title == "mine test"]
+        texts = [cell.text + cell.detail for column in columns for cell in column.cells]
+        numbers = re.findall(r"\d+(?:\.\d+)?", " ".join(texts))
+        assert len(numbers) == 6 + 6 + 6, "scores and spreads, differences and intervals, runs"
+        assert {len(number.partition(".")[2]) for number in numbers} == {decimals}
+        write_report(sweep, tmp_path, ["latex"], ["mine*"], given)
+        in_latex = [found for row in numbers_in((tmp_path / "table_test.tex").read_text()).values() for found in row]
+        assert any(value == round(0.055, decimals) for value, *_ in in_latex)
+
+
+@pytest.mark.parametrize(
+    ("rows", "decimals"),
+    [
+        ([[1.0, 2.0], [100.0, 101.0]], 2),  # a standard deviation of 0.71
+        ([[100.0, 300.0], [5.0, 5.1], [200.0, 350.0]], 0),
+        ([[50.0, 50.0 + 1e-9]], 4),  # six digits at most
+        ([[1e-12, 2e-12]], 9),
+        ([[12.3456], [0.1]], 2),
+        ([[1200.0], [7.0]], 0),
+        ([[0.0], []], 0),
+        ([], 0),
+    ],
+)
+def test_decimals_follow_the_spread_over_seeds(rows, decimals):
+    assert decimals_for(rows) == decimals
 
 
 def test_a_metric_of_sentences_has_the_intervals_of_the_librarys(sweep):

@@ -240,7 +240,13 @@ def test_the_settings_of_a_search(searched):
     assert [row["validation_loss"] for row in rows[:3]] == ["2.0", "2.5", ""]
     assert rows[5]["optimizer.learning_rate"] == "0.004"
     changed(searched, propose="own.py:next")
-    assert "and 2 that own.py:next proposed from" in Report(searched).markdown
+    write(searched / "proposed.json", {"base": [{"values": {}, "code": code * 16} for code in ("abcd", "1234")]})
+    proposed = Report(searched).markdown
+    assert "and 2 that own.py:next proposed from" in proposed
+    mixed = "not all made by the same custom code own.py:next: abcdabcd in base, setting 1; 12341234 in base, setting 2"
+    assert mixed in proposed
+    checklist = (searched / "report/checklist.md").read_text()
+    assert mixed in checklist and f"custom code own.py:next: sha256 {'1234' * 16}" in checklist
 
 
 def test_a_damaged_record_of_tuning_is_an_error(tuned):

@@ -23,12 +23,40 @@ def text(folder, monkeypatch):
 
 def test_runs_that_tune_are_counted(folder, text):
     definition = defined(FOUR, seeds=2, tune=(1.0, 2.0))
-    assert "2 variants, seeds 0, 1 and 2 learning rates: 12 runs to train, 0 finished" in text(definition)
+    printed = text(definition)
+    assert "2 variants, seeds 0, 1 and 2 learning rates: 12 runs to train (8 to choose learning rates, " in printed
+    assert "4 to compare), 0 finished" in printed
     folder.save(definition)
     for variant, factor in zip(definition.sweep.variants, (1.0, 2.0), strict=True):
         losses = {"1": 2.5, "2": 2.5}
         folder.record_tuned(variant, {"factor": factor, "lowest": factor, "losses": losses, "cost": {}, "seeds": [0]})
     assert ": 4 runs to train, 0 finished" in text(definition)
+
+
+def test_settings_that_are_not_proposed_yet_are_counted_and_take_time(folder, text, tmp_path, monkeypatch):
+    (tmp_path / "own.py").write_text("def propose(tried): return {}")
+    monkeypatch.setattr(plan, "slots", lambda *_: [Slot()] * 8)
+    monkeypatch.setattr(plan, "total_time", lambda seconds, at_a_time, _: f"{len(seconds)}: {min(seconds[1:]) > 0}")
+    search = {"model.dropout": ("uniform", 0, 0.5)}
+    drawn = defined(FOUR, seeds=3, search=search, trials=4)
+    proposing = defined(FOUR, seeds=3, search=search, trials=4, propose=f"{tmp_path / 'own.py'}:propose")
+    counts = "4 settings: 22 runs to train (16 to choose settings, 6 to compare), 0 finished\n23: True"
+    assert counts in text(drawn) and counts in text(proposing)
+    folder.save(proposing)
+    for variant in ("base", "h = 4"):
+        folder.record_proposed(variant, {"values": {"model.dropout": 0.25}, "code": ""})
+    for run in folder.tuning_runs(proposing):
+        pretend_finished(run)
+        run.record_attempt(tries=1, started="2026-01-01T10:00:00+00:00", ended="2026-01-01T10:01:30+00:00")
+    assert "14 runs to train (8 to choose settings, 6 to compare), 8 finished\n15: True" in text(proposing)
+    monkeypatch.undo()
+    assert "with 4 processes at a time" in plan.plan(folder, proposing, ["base", "h = 4"], jobs=8)
+    assert "with 8 processes at a time" in plan.plan(folder, drawn, ["base", "h = 4"], jobs=8)
+
+
+def test_a_control_alone_is_counted_with_the_settings_of_what_it_repeats(folder, text):
+    definition = defined(Variant("again", same_as="base"), tune=(1, 2))
+    assert "4 to choose learning rates, 1 to compare" in plan.plan(folder, definition, ["again"])
 
 
 @pytest.mark.parametrize(("quick", "count"), [(False, 2), (True, 0)])

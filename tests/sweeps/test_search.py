@@ -9,11 +9,12 @@ from tests.support import sweep_runs
 from tests.support.sweep_runs import FOUR, defined, experiment_file, pretend_finished, sweep
 from tests.sweeps.test_launch import end, launcher
 from tests.sweeps.test_slurm import Cluster
-from transformer_jax.errors import EXIT_UNFINISHED, BadInput
+from transformer_jax.errors import EXIT_UNFINISHED, BadInput, Failed
 from transformer_jax.extension import UserCodeError
 from transformer_jax.sweeps import Variant, launch, slurm
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.launch import merged
+from transformer_jax.sweeps.launch import LaunchOptions, merged
+from transformer_jax.sweeps.launch import ready as ready_to_launch
 from transformer_jax.sweeps.search import TUNING_SEEDS, best, drawn
 from transformer_jax.sweeps.slurm import Slurm, SlurmPool
 
@@ -153,9 +154,35 @@ def test_a_search_that_is_interrupted_ends_as_one_that_is_not(folder, own, launc
 def test_a_proposal_is_told_of_those_before(folder, own, launched):
     definition = defined(seeds=1, search=SEARCH, trials=4, propose=f"{own}:half")
     launched(folder, definition)
-    rates = [values["optimizer.learning_rate"] for values in folder.proposed()["base"]]
+    rates = [proposal["values"]["optimizer.learning_rate"] for proposal in folder.proposed()["base"]]
     assert rates == [0.005, 0.0025, 0.00125], "setting 0 has a loss and no values"
-    assert folder.proposed()["base"][0]["model.activation"] == "gelu"
+    assert folder.proposed()["base"][0]["values"]["model.activation"] == "gelu"
+
+
+def test_the_code_that_proposes_is_recorded_and_compared(folder, own, launched, capsys):
+    address = f"{own}:half"
+    definition = defined(FOUR, seeds=1, search=SEARCH, trials=3, propose=address)
+
+    def ready(**options):
+        return ready_to_launch(folder, definition, LaunchOptions(**options))
+
+    launched(folder, ready(), most=6)
+    old = ready().code[address]
+    assert {proposal["code"] for proposal in folder.proposed()["base"]} == {old}
+    own.write_text(f"# Another comment.\n{HALF}")
+    assert ready().code[address] == old
+    own.write_text(HALF.replace("lowest / 2", "lowest / 4"))
+    with pytest.raises(BadInput, match=r"own\.py:half has changed since it proposed 2 settings"):
+        ready()
+    with pytest.raises(Failed, match=r"own\.py was edited after the sweep was launched"):
+        launched(folder, folder.load())
+    accepted = ready(accept_changed_code=True)
+    assert "own.py:half has changed since it proposed 2 settings; the report mentions it" in capsys.readouterr().err
+    launched(folder, accepted)
+    codes = [proposal["code"] for proposal in folder.proposed()["base"] + folder.proposed()["h = 4"]]
+    assert len(codes) == 4 and {*codes} == {old, accepted.code[address]}
+    with pytest.raises(BadInput, match="has changed since it proposed"):
+        ready()  # although all settings are chosen
 
 
 def test_the_jobs_of_a_cluster_try_settings(folder, own, monkeypatch):

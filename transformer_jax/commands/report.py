@@ -29,7 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print report.json, and no tables")
     about = "columns of LaTeX tables, by the names they have in table.csv, separated by commas: bleu*,parameters"
     parser.add_argument("--columns", type=lambda text: text.split(","), default=(), metavar="NAMES", help=about)
-    about = "decimals of scores and differences; by default 2, 3 where scores are below 10, 1 in percent"
+    about = (
+        "decimals of scores and differences; by default 2, 3 where scores are below 10, 1 in percent, and of custom "
+    )
+    about += "metrics those of the spread over seeds"
     parser.add_argument("--decimals", type=int, choices=range(10), metavar="N", help=about)
     about = "html (the default), latex, svg, pdf, or several, separated by commas"
     parser.add_argument("--format", dest="formats", type=formats, default=("html",), metavar="FORMAT", help=about)

@@ -228,7 +228,7 @@ def find(sweep: SweepResult) -> list[TestFindings]:
 
 def _on(sweep: SweepResult, split: str) -> TestFindings:
     measured = {variant.name: seeds for variant in sweep.variants if (seeds := variant.measured(split))}
-    planned, metrics = families_of(sweep), metrics_of(sweep)
+    planned, metrics = families_of(sweep), metrics_of(sweep, split)
     scores: dict[str, SeedScores] = {key: {} for key in ("perplexity", "word_perplexity", "bleu", "exact_match")}
     if not measured:
         none = measured_of(planned, ())

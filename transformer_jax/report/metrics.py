@@ -1,6 +1,7 @@
 """The metrics that a report compares, and how numbers are displayed."""
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from transformer_jax.report.statistics import Difference
 LARGEST_EXPONENT = 700.0
 # An interval of the perplexity from below 1 / WIDE to above WIDE times the baseline's says nothing.
 WIDE = 1000.0
+MOST_DECIMALS = 9
 TOO_FEW_SEEDS, ALL_TIE = "too few seeds", "all runs tie"
 
 
@@ -24,12 +26,12 @@ class Metric(NamedTuple):
     name: str
     sign: int  # 1 if higher is better, -1 if lower is
     of: Callable[[Measured], float | None]  # the score of a run
-    form: str = "+.2f"  # of a difference in points
+    decimals: int = 2  # of differences
+    score_decimals: int | None = None  # none = 3 where all scores are below 10, else 2
     points: str = "BLEU"  # what a difference is a number of
     largest: float = 100.0  # score, where the lowest is 0; infinite where scores may be any
     by_sentence: bool = True  # whether scores of sentences are known, so that intervals account for their choice
     is_ratio: bool = False  # compared by its logarithm
-    decimals: int | None = None  # of scores and differences; none = what suits the metric
 
     def shown(self, difference: float) -> float:
         """A difference in points, or of the logarithms of perplexities the change in percent."""
@@ -38,8 +40,7 @@ class Metric(NamedTuple):
     def change(self, difference: float) -> str:
         """ "+1.20" points, or "+1.2 %" of perplexity."""
         shown = self.shown(difference)
-        form = self.form if self.decimals is None else f"+.{self.decimals}f"
-        form = "+.0e" if self.is_ratio and shown >= 1e5 else form
+        form = "+.0e" if self.is_ratio and shown >= 1e5 else f"+.{self.decimals}f"
         return f"{shown:{form}}{' %' * (self.is_ratio)}".replace("-", "−")
 
     def interval(self, difference: Difference) -> str:
@@ -88,9 +89,9 @@ def _other(key: str, title: str, name: str, sign: int = 1, by_sentence: bool = F
 
 
 BLEU = Metric("bleu", "BLEU", "BLEU", 1, lambda run: run.bleu)
-PERPLEXITY = Metric("perplexity", "PPL", "Perplexity", -1, lambda run: run.perplexity, "+.1f", is_ratio=True)
+PERPLEXITY = Metric("perplexity", "PPL", "Perplexity", -1, lambda run: run.perplexity, 1, is_ratio=True)
 EXACT_MATCH = Metric(
-    "exact_match", "exact", "Exact match", 1, lambda run: run.exact_match, "+.1f", "points of exact match"
+    "exact_match", "exact", "Exact match", 1, lambda run: run.exact_match, 1, points="points of exact match"
 )
 METRICS = (BLEU, PERPLEXITY, EXACT_MATCH)  # the last only where any translation is right, or examples have labels
 # Compared only where it is the primary metric or has a margin, because it says nearly what BLEU says.
@@ -100,8 +101,8 @@ OPTIONAL = (
 )
 
 
-def metrics_of(sweep: SweepResult) -> list[Metric]:
-    """The metrics of a sweep, its primary metric first.
+def metrics_of(sweep: SweepResult, split: str = "") -> list[Metric]:
+    """The metrics of a sweep, its primary metric first, as they are displayed for a test set.
 
     A custom metric is better the higher it is, unless train.best_metric names it and train.best_is says otherwise.
     """
@@ -112,9 +113,29 @@ def metrics_of(sweep: SweepResult) -> list[Metric]:
         is_lowest = (sweep.options.get("train.best_metric"), sweep.options.get("train.best_is")) == (name, "lowest")
         sign = -1 if is_lowest else 1
         by_sentence = all(name in measured.scores for measured in tested if name in measured.others)
-        metrics.append(_other(name, name, name, sign, by_sentence, form="+.3g", points=name, largest=math.inf))
-    metrics = [metric._replace(decimals=sweep.decimals) for metric in metrics]
+        metric = _other(name, name, name, sign, by_sentence, points=name, largest=math.inf)
+        rows = [[run.others[name] for run in v.measured(split) if name in run.others] for v in sweep.variants]
+        decimals = decimals_for(rows)
+        metrics.append(metric._replace(decimals=decimals, score_decimals=decimals))
+    if (given := sweep.decimals) is not None:
+        metrics = [metric._replace(decimals=given, score_decimals=given) for metric in metrics]
     return sorted(metrics, key=lambda metric: metric.key != sweep.primary)
+
+
+def decimals_for(rows: Sequence[Sequence[float]]) -> int:
+    """The decimals of a column, whose rows have a value for each seed: those that show two digits of the standard
+    deviation over seeds, or without one four digits of the largest value, and of that never more than six."""
+    largest = max((abs(value) for row in rows for value in row), default=0.0)
+    spreads = [spread for row in rows if (spread := deviation(row))]
+    if not largest:
+        return 0
+    digits = math.floor(math.log10(largest)) + 1  # before the point
+    if spreads:
+        decimals = min(1 - math.floor(math.log10(statistics.median(spreads))), 6 - digits)
+    else:
+        is_whole = all(value == round(value) for row in rows for value in row)
+        decimals = 0 if is_whole else 4 - digits
+    return min(max(decimals, 0), MOST_DECIMALS)
 
 
 def percent(share: float) -> str:

@@ -163,6 +163,10 @@ def code_mixtures(sweep: SweepResult) -> list[str]:
         facts |= {name: str(versions.get(name, "not recorded")) for name in IDENTIFYING if versions}
         for kind, fact in facts.items():
             names.setdefault(kind.replace("_sha256", " source"), {}).setdefault(fact, []).append(run.name)
+    for variant, proposals in sweep.proposed.items():
+        for number, proposal in enumerate(proposals, 1):
+            by_digest = names.setdefault(f"custom code {sweep.propose}", {})
+            by_digest.setdefault(proposal["code"][:SHOWN_DIGITS], []).append(f"{variant}, setting {number}")
     lines = []
     for kind, by_fact in names.items():
         if len(by_fact) > 1:

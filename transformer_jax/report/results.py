@@ -20,7 +20,7 @@ from transformer_jax.files.record import read_record, read_typed
 from transformer_jax.runs.folder import RunFolder, Versions
 from transformer_jax.runs.metrics import metrics_lines
 from transformer_jax.runs.records import Record, difference
-from transformer_jax.sweeps.definition import SOURCES, Sweep, Tuning, Variant, fields
+from transformer_jax.sweeps.definition import SOURCES, Proposal, Sweep, Tuning, Variant, fields
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import Attempt, Result
 from transformer_jax.sweeps.search import chosen
@@ -140,6 +140,7 @@ class SweepResult(Sweep):
     options: Mapping[str, Any]  # the same: option path -> value
     variants: Sequence[VariantResult]
     tuned: Mapping[str, Tuning]  # a loss that is None: a run diverged
+    proposed: Mapping[str, Sequence[Proposal]]  # the settings that a custom function has proposed for each variant
     looks: Sequence[Sequence[int]]  # the seeds that all compared variants had at each report with other ones
     problems: Sequence[str]  # one line for each damaged file
     decimals: int | None = None  # of scores and differences in texts and tables
@@ -199,6 +200,9 @@ def load_sweep(folder: str | Path) -> SweepResult:
             losses = {setting: number(loss) for setting, loss in facts["losses"].items()}
             tuned[name] = {key: value for key, value in facts.items() if key in Tuning.__annotations__}
             tuned[name]["losses"] = losses
+    proposed: Mapping[str, Sequence[Proposal]] = {}
+    with parsing(path / "proposed.json", problems):
+        proposed = sweep.proposed()
     with parsing(sweep.looks_file, problems):
         looks = [look["compared"] for look in sweep.looks()]
     with parsing(sweep.definition_file):
@@ -211,6 +215,7 @@ def load_sweep(folder: str | Path) -> SweepResult:
             "options": flattened(definition["base"]),
             "variants": [_variant(path, facts, definition, tuned, problems) for facts in _asked_for(path, definition)],
             "tuned": tuned,
+            "proposed": proposed,
             "looks": looks,
             "problems": problems,
         }

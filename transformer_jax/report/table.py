@@ -3,7 +3,6 @@ base's value."""
 
 import collections
 import fnmatch
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -220,9 +219,10 @@ def runs_table(sweep: SweepResult) -> Table:
     numbers = [{quantity.key: run.number(quantity.key) for quantity in QUANTITIES} for run in runs]
     columns = [Column("state", [Cell(STATE_NAMES.get(run.state, run.state), run.state) for run in runs], kind="left")]
     columns += quantity_columns(numbers, "scores", "cost")
-    for split, metric in itertools.product(sweep.tests, metrics_of(sweep)):
+    for split, metric in ((test, metric) for test in sweep.tests for metric in metrics_of(sweep, test)):
         scores = [metric.of(run.measured[split]) if split in run.measured else None for run in runs]
-        columns.append(Column(f"{metric.title} {split}", [number_cell(score, "{:.4g}".format) for score in scores]))
+        cells = score_cells([[] if score is None else [score] for score in scores], metric.score_decimals)
+        columns.append(Column(f"{metric.title} {split}", cells))
     return Table([Row(run.name) for run in runs], columns, "run")
 
 
@@ -272,7 +272,7 @@ def _columns_of(compared: Compared, findings: TestFindings, rows: Sequence[Mappi
         titles["word_perplexity"] = "PPL/word"
     columns = []
     for key, title in titles.items():
-        cells = score_cells([findings.scores[key].get(name, ()) for name in names], metric.decimals)
+        cells = score_cells([findings.scores[key].get(name, ()) for name in names], metric.score_decimals)
         columns.append(Column(title + role, cells, key, "scores", "always" * (key == [*titles][-1])))
     if compared.differences:
         columns += _difference_columns(compared, [compared.differences.get(name) for name in names])

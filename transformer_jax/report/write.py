@@ -138,6 +138,7 @@ def _files(report: Report, form: str, columns: Sequence[str] = ()) -> Iterator[t
 def _checklist(report: Report) -> str:
     """The answers to the ML reproducibility checklist that the records have."""
     code = {name: digest for run in report.sweep.runs for name, digest in run.result.get("code", {}).items()}
+    code |= {str(report.sweep.propose): p["code"] for given in report.sweep.proposed.values() for p in given}
     sizes = {}
     for name, key in {"Parameters": "parameters", "FLOPs of training": "training_flops"}.items():
         means = [mean for variant in report.sweep.variants if (mean := variant.mean(key)) is not None]

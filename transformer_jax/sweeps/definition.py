@@ -88,6 +88,13 @@ class Tuning(TypedDict):
     seeds: list[int]
 
 
+class Proposal(TypedDict):
+    """A setting that a custom function has proposed, in proposed.json, and the digest of its code then."""
+
+    values: dict[str, Any]
+    code: str
+
+
 class Look(TypedDict):
     seeds: list[int]
     compared: list[int]

@@ -6,7 +6,7 @@ SWEEP/runs/SLUG/seed-N/           a run (sweeps/run.py); rate-FACTOR-seed-N wher
                                   setting-NUMBER-seed-N where another setting of a search
 SWEEP/runs/SLUG/tuning-FACTOR/    a run that tries a learning rate, or tuning-NUMBER/ a setting of a search;
                                   tuning-FACTOR-again with another seed
-SWEEP/proposed.json               the settings of a search that a custom function has proposed
+SWEEP/proposed.json               the settings of a search that a custom function has proposed, and digests of its code
 SWEEP/tuned.json                  the setting chosen for each variant, what was tried and what it cost
 SWEEP/looks.json                  the seeds that were planned, and compared, in reports
 """
@@ -30,7 +30,7 @@ from transformer_jax.files.digests import json_sha256
 from transformer_jax.files.record import read_record, read_typed, typed
 from transformer_jax.runs.folder import refuse_patterns
 from transformer_jax.sweeps import resolved
-from transformer_jax.sweeps.definition import FORMAT, Definition, Look, Looks, Tuning, Variant
+from transformer_jax.sweeps.definition import FORMAT, Definition, Look, Looks, Proposal, Tuning, Variant
 from transformer_jax.sweeps.resolved import ResolvedSweep
 from transformer_jax.sweeps.run import SweepRun, read_json
 from transformer_jax.sweeps.search import TUNING_SEEDS, chosen
@@ -127,15 +127,15 @@ class SweepFolder:
                 raise BadInput(f"{path}: is damaged: {name}: the setting {tuning['setting']} is not among the settings")
         return found
 
-    def proposed(self) -> dict[str, list[dict[str, Any]]]:
+    def proposed(self) -> dict[str, list[Proposal]]:
         """The settings that a custom function has proposed for each variant, from number 1 on."""
         path = self.path / "proposed.json"
-        return read_typed(path, dict[str, list[dict[str, Any]]]) if path.is_file() else {}
+        return read_typed(path, dict[str, list[Proposal]]) if path.is_file() else {}
 
-    def record_proposed(self, variant: str, changes: Mapping[str, Any]) -> None:
+    def record_proposed(self, variant: str, proposal: Proposal) -> None:
         known = self.proposed()
         with explained(self.path):
-            write_json(self.path / "proposed.json", {**known, variant: [*known.get(variant, ()), changes]})
+            write_json(self.path / "proposed.json", {**known, variant: [*known.get(variant, ()), proposal]})
 
     def record_tuned(self, variant: Variant, facts: Mapping[str, Any]) -> None:
         """Records a choice. Runs at a setting that was chosen before stay in their folders."""
@@ -163,8 +163,13 @@ class SweepFolder:
             runs.append(run)
         return runs
 
-    def tuning_runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
-        """The runs that try settings, for variants whose setting is not chosen yet among all of them."""
+    def tuning_runs(
+        self, definition: ResolvedSweep, variants: Sequence[str] | None = None, planned: bool = False
+    ) -> list[SweepRun]:
+        """The runs that try settings, for variants whose setting is not chosen yet among all of them.
+
+        With `planned` also those of settings that a custom function has not proposed yet, at random values.
+        """
         if not definition.settings:
             return []
         names = definition.experiments if variants is None else variants
@@ -172,7 +177,7 @@ class SweepFolder:
         tried = {name: tuning["losses"].keys() for name, tuning in self.tuned().items()}
         proposed, primary, runs = self.proposed(), definition.sweep.primary or "bleu", []
         for variant in definition.sweep.variants:
-            settings = definition.settings_of(variant.name, proposed.get(variant.name, []))
+            settings = definition.settings_of(variant.name, proposed.get(variant.name, []), planned)
             new = {setting.name for setting in settings} - tried.get(variant.name, set())
             if variant.name not in needed or (len(settings) == definition.settings and not new):
                 continue
@@ -183,9 +188,11 @@ class SweepFolder:
                 runs.append(SweepRun(path, variant.name, seed, experiment, primary, setting=setting))
         return runs
 
-    def all_runs(self, definition: ResolvedSweep, variants: Sequence[str] | None = None) -> list[SweepRun]:
+    def all_runs(
+        self, definition: ResolvedSweep, variants: Sequence[str] | None = None, planned: bool = False
+    ) -> list[SweepRun]:
         """All runs in the order of their training: runs that tune, then runs that are compared."""
-        return self.tuning_runs(definition, variants) + self.runs(definition, variants)
+        return self.tuning_runs(definition, variants, planned) + self.runs(definition, variants)
 
     def by_id(self, definition: ResolvedSweep) -> dict[str, SweepRun]:
         """All runs by their ids."""

@@ -194,6 +194,10 @@ def compare_code(sweep: SweepFolder, definition: ResolvedSweep) -> None:
             tell(f"warning: {code} has changed since it measured {some_runs(measured)}: they are measured again")
         if trained := [run for run in edited if code not in measured_by[run.variant]]:
             lines.append(f"{code} has changed since {some_runs(trained)}")
+    proposals = [proposal for of_variant in sweep.proposed().values() for proposal in of_variant]
+    propose = definition.sweep.propose or ""
+    if old := [each for each in proposals if each["code"] != definition.code.get(propose, each["code"])]:
+        lines.append(f"{propose} has changed since it proposed {counted(len(old), 'setting')}")
     if lines and not definition.accept_changed_code:
         hint = "Use another --workdir, restore the code (each run has a copy in code/), or give --accept-changed-code"
         raise ConfigError([f"{sweep.path}: custom code was edited:", *(f"  {line}" for line in lines), hint])
@@ -274,8 +278,9 @@ class Launcher:
             runs = [run for run in tuning_runs if run.variant == name]
             is_over = all(run.is_finished() or run.has_diverged() for run in runs)
             if is_over and len(runs) < definition.settings * len(TUNING_SEEDS):
-                values = proposed(definition.sweep, name, definition.experiments[name], runs)
-                self.sweep.record_proposed(name, values)
+                definition.refuse_edited()
+                proposal = proposed(definition.sweep, name, definition.experiments[name], runs)
+                self.sweep.record_proposed(name, proposal)
             elif is_over and (choice := best(runs)) is not None:
                 self.sweep.record_tuned(definition.variant(name), choice)
                 titles = {run.setting.name: run.setting.title for run in runs if run.setting is not None}

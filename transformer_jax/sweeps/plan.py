@@ -30,7 +30,8 @@ from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import slots
 from transformer_jax.sweeps.resolved import LENGTH, ResolvedSweep, parameters, training_flops
 from transformer_jax.sweeps.run import SweepRun
-from transformer_jax.sweeps.status import aligned, status_of
+from transformer_jax.sweeps.search import TUNING_SEEDS
+from transformer_jax.sweeps.status import RunStatus, aligned, status_of
 from transformer_jax.training.compiled import CompiledRuns
 from transformer_jax.training.together import MAY_DIFFER
 from transformer_jax.update import sharding
@@ -71,16 +72,17 @@ def plan(
     data = {name: sweep.data(config) for name, config in experiments.items()}
     unprepared = [name for name, folder in data.items() if not (folder / MANIFEST).is_file()]
     steps = {name: planned_steps(config, data[name]) for name, config in experiments.items()}
-    statuses = [status_of(run) for run in sweep.all_runs(definition, variants)]
+    statuses = [status_of(run) for run in sweep.all_runs(definition, variants, planned=True)]
     unfinished = [status for status in statuses if status.state not in ("finished", "diverged")]
     known = [(run, seconds_taken(run)) for run in sweep.all_runs(definition) if run.is_finished()]
     finished = [(run, taken) for run, taken in known if taken is not None]
     programs = {name: program_of(config, data[name]) for name, config in experiments.items()}
     is_timed = unfinished and not finished and not quick
     timed = time_programs(programs, experiments, data) if is_timed else {}
+    twins = {definition.tuned_as(name): name for name in variants} | {name: name for name in variants}
     seconds, next_run = [0.0], dict[str, float]()
     for status in unfinished if finished or timed else ():
-        run, name = status.run, status.run.variant
+        run, name = status.run, twins[status.run.variant]
         left = max((steps[name] or run.experiment.train.steps) - status.step, 0)
         if finished:
             seconds.append(seconds_by_finished(run, left, finished))
@@ -97,29 +99,43 @@ def plan(
         varied = repeated(definition.sweep, definition.variant(name))
         time_left = "unknown" if unfinished and len(seconds) == 1 else duration(next_run.get(name, 0.0))
         rows.append((name, changes(varied), *facts, time_left))
-    seeds, what = ", ".join(map(str, definition.seeds)), "settings" if definition.sweep.search else "learning rates"
-    to_try = f" and {definition.settings} {what}" if definition.settings else ""
     timed_now = f"one update of each of {counted(len(timed), 'program')}, timed now"
-    total = total_time(seconds, len(slots(jobs)), counted(len(finished), "finished run") if finished else timed_now)
+    at_a_time = len(slots(jobs))
+    if definition.sweep.propose is not None:  # a variant's settings are tried one after the other
+        at_a_time = min(at_a_time, len(variants) * len(TUNING_SEEDS))
+    total = total_time(seconds, at_a_time, counted(len(finished), "finished run") if finished else timed_now)
     if unfinished and len(seconds) == 1:
         total = "how long they take is not estimated, because nothing was timed (--quick)"
     lines = [
         f"{definition.sweep.name}: {definition.sweep.question}\n",
         aligned(rows, texts=2),
-        f"\n{counted(len(variants), 'variant')}, seeds {seeds}{to_try}: "
-        f"{counted(len(unfinished), 'run')} to train, {len(statuses) - len(unfinished)} finished",
+        counts(definition, variants, statuses, unfinished),
         total,
         *EXPLANATIONS,
         f"differences between seeds include: {'; '.join(SOURCES[source] for source in definition.vary)}",
     ]
     if definition.sweep.propose is not None:
-        lines.append("settings that propose has not given yet are not counted")
+        lines.append("settings that propose has not given yet take as long as random ones")
     if unprepared:
         lines.append(
             f"the data of {counted(len(unprepared), 'variant')} is not prepared: vocabularies are taken to have the "
             "size asked for, and runs with train.epochs to have train.steps updates"
         )
     return "\n".join(lines)
+
+
+def counts(
+    definition: ResolvedSweep, variants: Sequence[str], statuses: Sequence[RunStatus], unfinished: Sequence[RunStatus]
+) -> str:
+    """The line that counts variants, seeds, settings and runs."""
+    seeds, what = ", ".join(map(str, definition.seeds)), "settings" if definition.sweep.search else "learning rates"
+    to_try = f" and {definition.settings} {what}" if definition.settings else ""
+    choosing = sum(status.run.setting is not None for status in unfinished)
+    to_choose = f" ({choosing} to choose {what}, {len(unfinished) - choosing} to compare)" if choosing else ""
+    return (
+        f"\n{counted(len(variants), 'variant')}, seeds {seeds}{to_try}: "
+        f"{counted(len(unfinished), 'run')} to train{to_choose}, {len(statuses) - len(unfinished)} finished"
+    )
 
 
 def time_programs(

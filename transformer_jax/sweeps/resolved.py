@@ -25,6 +25,7 @@ from transformer_jax.sweeps.checks import validate
 from transformer_jax.sweeps.definition import (
     FORMAT,
     SOURCES,
+    Proposal,
     Setting,
     Sweep,
     Variant,
@@ -82,13 +83,18 @@ class ResolvedSweep:
         """How many settings are tried for each variant before it is compared."""
         return self.sweep.trials or 0 if self.sweep.search else len(self.tune or ())
 
-    def settings_of(self, variant: str, proposed: Sequence[Mapping[str, Any]]) -> list[Setting]:
-        """The settings that are tried for a variant, as far as they are known; `proposed` are those of `propose`."""
+    def settings_of(self, variant: str, proposed: Sequence[Proposal], planned: bool = False) -> list[Setting]:
+        """The settings that are tried for a variant; `proposed` are those of `propose` so far.
+
+        With `planned`, random ones stand for those that are not proposed yet.
+        """
         if not self.sweep.search:
             return [Setting("rate", factor) for factor in self.tune or ()]
-        if self.sweep.propose is None:
-            return [drawn(self.sweep, variant, number) for number in range(self.settings)]
-        return [Setting("setting", number, values) for number, values in enumerate([{}, *proposed][: self.settings])]
+        known = [{}, *(proposal["values"] for proposal in proposed)][: self.settings]
+        settings = [Setting("setting", number, values) for number, values in enumerate(known)]
+        if planned or self.sweep.propose is None:
+            settings += [drawn(self.sweep, variant, number) for number in range(len(known), self.settings)]
+        return settings
 
     def experiment(self, variant: str, seed: int, setting: Setting | None = None) -> ExperimentConfig:
         """The config of one run: what varies is set by the seed; without a setting it has the variant's own."""
@@ -106,6 +112,7 @@ class ResolvedSweep:
         configs = self.experiments.values() if run is None else [run.experiment]
         references = {code for config in configs for _, code in addresses(config)}
         references |= {self.sweep.analyses[name] for name in (self.sweep.analyses if run is None else run.analyses)}
+        references |= {self.sweep.propose} if run is None and self.sweep.propose else set()
         return {code: extension.read_code(code).digest for code in sorted(references)}
 
     def measured_by(self, variant: str) -> dict[str, str]:
@@ -115,8 +122,8 @@ class ResolvedSweep:
         measuring = [code for _, code in addresses(config) if code not in trained_by] + [*self.sweep.analyses.values()]
         return {} if self.accept_changed_code else {code: self.code[code] for code in measuring if code in self.code}
 
-    def refuse_edited(self, run: SweepRun) -> None:
-        """Raises if code was edited since the sweep was launched."""
+    def refuse_edited(self, run: SweepRun | None = None) -> None:
+        """Raises if code, of a run or of the whole sweep, was edited since the sweep was launched."""
         for code, digest in self.code_of(run).items():
             if digest != self.code.get(code, digest):
                 raise Failed(f"{extension.file_of(code)} was edited after the sweep was launched; launch it again")

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
-from transformer_jax.extension import CustomFunction, load_function
-from transformer_jax.sweeps.definition import Setting, Sweep, Tuning, changed_config
+from transformer_jax.extension import CustomFunction, load_function, read_code
+from transformer_jax.sweeps.definition import Proposal, Setting, Sweep, Tuning, changed_config
 from transformer_jax.sweeps.run import SweepRun
 
 # The seeds of the runs that try settings. No other run has them, so that no setting is chosen for the luck of one.
@@ -54,8 +54,8 @@ def load_propose(address: str) -> CustomFunction:
     return load_function("propose", address, ("tried",), ("search", "variant"))
 
 
-def proposed(sweep: Sweep, variant: str, config: ExperimentConfig, runs: Sequence[SweepRun]) -> dict[str, Any]:
-    """The values of the next setting of a variant, whose runs so far are over, from the custom function."""
+def proposed(sweep: Sweep, variant: str, config: ExperimentConfig, runs: Sequence[SweepRun]) -> Proposal:
+    """The next setting of a variant, whose runs so far are over, from the custom function."""
     tried = [(dict(each.setting.values), each.mean) for each in _tried(runs)]
     function = load_propose(str(sweep.propose))
     values = function(tried, search=dict(sweep.search), variant=variant)
@@ -67,7 +67,7 @@ def proposed(sweep: Sweep, variant: str, config: ExperimentConfig, runs: Sequenc
         changed_config(config, found)
     except BadInput as error:
         raise function.refusal(f"{place}: {error}") from None
-    return found
+    return {"values": found, "code": read_code(function.address).digest}
 
 
 class Tried(NamedTuple):
