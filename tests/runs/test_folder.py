@@ -113,15 +113,10 @@ def test_a_run_without_its_checkpoints_does_not_start_again(tmp_path):
     with pytest.raises(BadInput, match="its checkpoints are gone"):
         folder.compare_run(config)
     folder.checkpoints.mkdir()
-    unfinished = folder.checkpoints / "10.orbax-checkpoint-tmp"
-    for last in (10, 11, 20, 21):  # it may have been killed before a checkpoint was complete
+    for last in (10, 11, 20, 21):  # its first checkpoint may have failed, and the second is not begun before step 20
         folder.metrics.write_text(f'{{"step": {last}, "loss": 1.0}}\n')
-        with contextlib.nullcontext() if last == 10 else pytest.raises(BadInput, match="its checkpoints are gone"):
-            assert not folder.compare_run(config)
-        unfinished.mkdir()
         with pytest.raises(BadInput, match="gone") if last == 21 else contextlib.nullcontext():
             assert not folder.compare_run(config)
-        unfinished.rmdir()
     folder.metrics.write_text('{"step": 1, "loss": 1.0}\n')
     assert not folder.compare_run(config)
     folder.note_checkpoint()  # of a run that was stopped, for example

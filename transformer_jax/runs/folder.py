@@ -204,12 +204,8 @@ class RunFolder:
             return last
         if isinstance(self.checkpoints, Path) and not self.checkpoints.is_dir():  # it is made before the first line
             return last
-        entries = []
-        with contextlib.suppress(FileNotFoundError):  # a bucket has no empty folders
-            entries = list(self.checkpoints.iterdir())
-        # A checkpoint begins as an unfinished folder, and is complete before the next one begins.
-        every = self.stored_config().train.checkpoint_every
-        return last if last > (2 * every if entries else every) else 0
+        # A checkpoint is complete, or its failure has ended the run, before the next one begins.
+        return last if last > 2 * self.stored_config().train.checkpoint_every else 0
 
     def note_checkpoint(self) -> None:
         """Records that a checkpoint is complete: if there are none at a later start, they were lost."""
