@@ -136,6 +136,11 @@ def test_effects_and_contrasts_are_sums_of_means(asked):
     assert contrast["corrected_p"] == contrast["p_value"]
 
 
+def test_each_family_is_counted_where_intervals_are_explained(asked):
+    families = "differences from the baseline: 3; main effects and interactions: 3; simple effects: 4; contrasts: 1"
+    assert f"simultaneous within each family ({families}; controls (A/A): 1)" in asked.words
+
+
 def test_simple_effects_are_differences_at_each_level_of_the_others(asked):
     (test,) = asked.json["tests"]
     means = {name: np.mean(scores) for name, scores in test["bleu"].items()}
@@ -435,12 +440,12 @@ def test_contrasts_have_dots_only_if_all_seeds_are_there(asked, tmp_path):
 def test_seeds_that_were_finished_after_a_report_are_named(sweep):
     """Whether they were planned before it or not."""
     changed(sweep, seeds=[0, 1, 2])
-    assert "were finished after" not in Report(sweep).markdown
+    assert "finished after" not in Report(sweep).markdown
     (look,) = json.loads((sweep / "looks.json").read_text())["looks"]
     assert (look["seeds"], look["compared"]) == ([0, 1, 2], [0, 1])
     write_report(sweep)  # of the same seeds: no other look
     for each in VARIANTS[:3]:
         make_run(sweep, each, 2)
     report = Report(sweep)
-    assert "Seeds 2 were finished after a report of seeds 0, 1." in report.markdown and "7.0 %" in report.markdown
+    assert "Seed 2 was finished after a report of seeds 0, 1." in report.markdown and "7.0 %" in report.markdown
     assert report.json["looks"] == [[0, 1]] and load_sweep(sweep).looks == [[0, 1], [0, 1, 2]]

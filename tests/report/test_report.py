@@ -143,7 +143,7 @@ def test_latex_has_the_chosen_columns_the_labels_and_the_looks(sweep, tmp_path, 
     titles = re.findall(r"\\multicolumn\{\d\}\{c\}\{(.*?)\} ", heads)
     assert titles == ["params", "BLEU", r"$\Delta$ BLEU", "p (corrected)", "h"]
     assert "\none head" in table and "A h=1" not in table
-    assert "Seeds 1 were finished after a report of seeds 0." in table
+    assert "Seed 1 was finished after a report of seeds 0." in table
     assert cli.main([*options, "--columns=blue"]) == 2
     assert "--columns=blue: matches no column; did you mean bleu" in capsys.readouterr().err
     assert cli.main(["report", str(sweep), "--columns=bleu"]) == 2
@@ -164,7 +164,8 @@ def test_summary_says_what_is_significant(whole):
     """A h=1 was made worse, the others not."""
     found, summary = whole.content.tests[0].findings.by_metric["bleu"], whole.content.tests[0].summary
     assert [name for name, difference in found.differences.items() if difference.significant] == ["A h=1"]
-    value = f"{found.differences['A h=1'].value:+.2f}".replace("-", "−")
+    worse = found.differences["A h=1"]
+    value = f"{worse.value:+.2f} [{worse.low:+.2f}, {worse.high:+.2f}]".replace("-", "−")
     assert summary[0] == f"BLEU: of 4 variants, 1 is significantly worse than base (A h=1: {value})."
 
 

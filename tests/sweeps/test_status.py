@@ -38,6 +38,9 @@ def test_where_a_run_stands(folder):
     now = status.status_of(run)
     assert (now.state, now.loss, now.bleu) == ("finished", 1.5, 50.0)
     assert "1.500 valid  50.00 test" in status.table([now])
+    run = dataclasses.replace(run, tests=("test_long", "test"))
+    pretend_finished(run, loss=1.5)
+    assert "1.500 valid  50.00 test_long" in status.table([status.status_of(run)])
 
 
 @pytest.mark.parametrize(

@@ -79,10 +79,10 @@ class Compared(NamedTuple):
         }
 
     def significant(self, mark: str, key: str = DIFFERENCES) -> list[str]:
-        """What is significantly "better" or "worse", each with its difference, the largest first."""
-        found = [(name, d.value) for name, d in self.families[key].items() if self.metric.mark(d) == mark]
-        found.sort(key=lambda pair: -abs(pair[1]))
-        return [f"{name}: {self.metric.change(value)}" for name, value in found]
+        """What is significantly "better" or "worse", each with its interval, the largest difference first."""
+        found = [(name, d) for name, d in self.families[key].items() if self.metric.mark(d) == mark]
+        found.sort(key=lambda pair: -abs(pair[1].value))
+        return [f"{name}: {self.metric.change(d.value)} {self.metric.interval(d)}" for name, d in found]
 
     def judged(self, verdict: str, key: str) -> list[str]:
         return [name for name, d in self.families[key].items() if self.metric.verdict(d) == verdict]

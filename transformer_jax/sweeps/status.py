@@ -40,6 +40,7 @@ class RunStatus:
     loss: float | None = None  # of training; of validation when finished
     bleu: float | None = None  # of validation; of the first test set when finished
     score: float | None = None  # the same by the sweep's primary metric
+    test_set: str | None = None  # the first one, when finished
     seconds_left: float | None = None
     error: str = ""
     host: str = ""  # where it was tried last
@@ -75,9 +76,11 @@ def status_of(run: SweepRun) -> RunStatus:
     result, attempt = run.result() if run.is_finished() else None, run.attempt()
     host = attempt.get("host", "")
     if result is not None:
-        steps, test = result["steps"], next(iter(result["tests"].values()), None)  # a run that tunes has none
-        bleu, score = (None, None) if test is None else (test["bleu"], tested(test, run.primary))
-        return RunStatus(run, "finished", steps, steps, result["valid"].get("loss"), bleu, score, host=host)
+        steps, loss, bleu, score = result["steps"], result["valid"].get("loss"), None, None
+        name, test = next(iter(result["tests"].items()), (None, None))  # a run that tunes has none
+        if test is not None:
+            bleu, score = test["bleu"], tested(test, run.primary)
+        return RunStatus(run, "finished", steps, steps, loss, bleu, score, name, host=host)
     state, error = state_of(run.path, attempt)
     metric = "valid_perplexity" if run.primary == "perplexity" else run.primary
     try:
@@ -94,7 +97,7 @@ def status_of(run: SweepRun) -> RunStatus:
         last, before = trained[0], trained[1]["step"] if len(trained) > 1 else 0
         left = last["seconds"] / max(last["step"] - before, 1) * (steps - last["step"])
     loss, bleu, score = (latest.get(name) for name in ("loss", "bleu", metric))
-    return RunStatus(run, state, step, steps, loss, bleu, score, left, error, host, age)
+    return RunStatus(run, state, step, steps, loss, bleu, score, None, left, error, host, age)
 
 
 def latest_values(metrics: Path, names: Sequence[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -166,7 +169,7 @@ def counts(statuses: Sequence[RunStatus]) -> str:
 
 def columns(status: RunStatus) -> list[str]:
     """The name, state, step, loss, score and time left of a run."""
-    of_loss, of_score = ("valid", "test") if status.state == "finished" else ("train", "valid")
+    of_loss, of_score = ("valid", status.test_set) if status.state == "finished" else ("train", "valid")
     return [
         status.run.name,
         status.state,
