@@ -119,7 +119,11 @@ def test_a_run_without_its_checkpoints_does_not_start_again(tmp_path):
             assert not folder.compare_run(config)
     folder.metrics.write_text('{"step": 1, "loss": 1.0}\n')
     assert not folder.compare_run(config)
-    folder.note_checkpoint()  # of a run that was stopped, for example
+    folder.note_checkpoint()  # there is none
+    assert not folder.compare_run(config)
+    (folder.checkpoints / "10").mkdir()
+    folder.note_checkpoint()
+    (folder.checkpoints / "10").rmdir()
     with pytest.raises(BadInput, match="its checkpoints are gone"):
         folder.compare_run(config)
     (folder.checkpoints / "10").mkdir()

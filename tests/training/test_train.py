@@ -28,7 +28,7 @@ from transformer_jax.config import TrainConfig
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import EXIT_UNFINISHED
 from transformer_jax.runs.export import SavedWeights, flat
-from transformer_jax.runs.folder import RunFolder
+from transformer_jax.runs.folder import HAD_CHECKPOINT, RunFolder
 from transformer_jax.training import train as train_module
 from transformer_jax.training.train import Trainer
 from transformer_jax.translation.load import read_weights
@@ -202,6 +202,12 @@ def test_lost_lines_and_lost_checkpoints_are_told(place, straight):
     (error,) = errors(train_here(workdir, "train.checkpoint_every=60", "train.eval_every=60", status=2))
     assert "its checkpoints are gone, and metrics.jsonl goes to step 24" in error
     assert (workdir / "metrics.jsonl").read_text() == (straight / "metrics.jsonl").read_text()
+
+
+def test_a_complete_checkpoint_is_noted_while_the_run_goes_on(place, monkeypatch):
+    monkeypatch.setattr(train_module.Recorder, "wait", lambda self: self.checkpoints.wait())
+    train_here(place / "noted")
+    assert RunFolder(place / "noted").versions()[HAD_CHECKPOINT]
 
 
 def test_another_length_is_refused_where_the_schedule_ends_with_the_run(place, straight):

@@ -88,7 +88,7 @@ class RunFolder:
         self.checkpoints = remote.place_of(self.path / "checkpoints")
         self.averaged, self.profile = self.path / "averaged", self.path / "profile"
         self.code = CodeSnapshots(self.path)
-        self._versions = self.path / "versions.json"
+        self._versions, self._is_noted = self.path / "versions.json", False
 
     def tracking(self, config: ExperimentConfig) -> Tracking | None:
         """The tracker to which the metrics are reported, if there is one. Only the first process has it."""
@@ -208,9 +208,11 @@ class RunFolder:
         return last if last > 2 * self.stored_config().train.checkpoint_every else 0
 
     def note_checkpoint(self) -> None:
-        """Records that a checkpoint is complete: if there are none at a later start, they were lost."""
-        versions = self.versions()
-        if self.writes and versions and not versions.get(HAD_CHECKPOINT):
+        """Records that a checkpoint is complete, if one is: if there are none at a later start, they were lost."""
+        if not self.writes or self._is_noted or not self.saved_steps():
+            return
+        self._is_noted, versions = True, self.versions()
+        if versions and not versions.get(HAD_CHECKPOINT):
             with atomic.explained(self.path):
                 atomic.write_record(self._versions, {**versions, HAD_CHECKPOINT: True})
 

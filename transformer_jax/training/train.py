@@ -547,6 +547,8 @@ class Recorder:
     ) -> dict[str, Any]:
         """Writes a line of metrics about the steps since the last one. `rates` has the speed for numbers of tokens."""
         self.folder.refuse_other_training()
+        with contextlib.suppress(OSError):  # of a folder that cannot be listed now: it is noted later
+            self.folder.note_checkpoint()
         tokens, logged_updates = int(sums.target_tokens), int(sums.updates)
         self.logged_tokens += tokens
         perplexity = _exp(_over(sums.nll, tokens))
@@ -605,8 +607,7 @@ class Recorder:
         """Waits until the last checkpoint is complete."""
         self.checkpoints.wait()
         self.folder.refuse_other_training()
-        if self.checkpoints.steps:
-            self.folder.note_checkpoint()
+        self.folder.note_checkpoint()
 
     def end(self, step: int, ending: Ending) -> Ending:
         """Waits for the last checkpoint and says why the run ended, and how."""
