@@ -40,11 +40,11 @@ class RunStatus:
     loss: float | None = None  # of training; of validation when finished
     bleu: float | None = None  # of validation; of the first test set when finished
     score: float | None = None  # the same by the sweep's primary metric
-    test_set: str | None = None  # the first one, when finished
     seconds_left: float | None = None
     error: str = ""
     host: str = ""  # where it was tried last
     age: float | None = None  # seconds since the last line of its metrics
+    test_set: str | None = None  # the first one, when finished
 
     def to_json(self) -> dict[str, Any]:
         """As `sweep --status --json` prints it."""
@@ -80,7 +80,7 @@ def status_of(run: SweepRun) -> RunStatus:
         name, test = next(iter(result["tests"].items()), (None, None))  # a run that tunes has none
         if test is not None:
             bleu, score = test["bleu"], tested(test, run.primary)
-        return RunStatus(run, "finished", steps, steps, loss, bleu, score, name, host=host)
+        return RunStatus(run, "finished", steps, steps, loss, bleu, score, host=host, test_set=name)
     state, error = state_of(run.path, attempt)
     metric = "valid_perplexity" if run.primary == "perplexity" else run.primary
     try:
@@ -97,7 +97,7 @@ def status_of(run: SweepRun) -> RunStatus:
         last, before = trained[0], trained[1]["step"] if len(trained) > 1 else 0
         left = last["seconds"] / max(last["step"] - before, 1) * (steps - last["step"])
     loss, bleu, score = (latest.get(name) for name in ("loss", "bleu", metric))
-    return RunStatus(run, state, step, steps, loss, bleu, score, None, left, error, host, age)
+    return RunStatus(run, state, step, steps, loss, bleu, score, left, error, host, age)
 
 
 def latest_values(metrics: Path, names: Sequence[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
