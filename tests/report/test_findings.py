@@ -141,6 +141,14 @@ def test_each_family_is_counted_where_intervals_are_explained(asked):
     assert f"simultaneous within each family ({families}; controls (A/A): 1)" in asked.words
 
 
+def test_what_would_be_detected_is_that_of_the_family_that_answers(asked):
+    compared = asked.content.tests[0].findings.by_metric["bleu"]
+    for key in ("differences", "effects"):
+        median = float(np.median([difference.mde for difference in compared.families[key].values()]))
+        assert compared._replace(answered_by=key).mde == compared.metric.mde_text(median)
+    assert compared._replace(answered_by="effects").mde != compared.mde
+
+
 def test_simple_effects_are_differences_at_each_level_of_the_others(asked):
     (test,) = asked.json["tests"]
     means = {name: np.mean(scores) for name, scores in test["bleu"].items()}

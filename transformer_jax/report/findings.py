@@ -60,6 +60,7 @@ class Compared(NamedTuple):
     families: Mapping[str, Mapping[str, Difference]]  # by key and contrast; perplexities as logarithms
     role: str  # primary or secondary, where the sweep has a primary metric
     margin: float | None  # differences that are smaller do not matter; of perplexities, their ratio less 1
+    answered_by: str = DIFFERENCES  # the key of the family that answers the question
 
     def mean(self, variant: str) -> float | None:
         values = self.scores.get(variant)
@@ -89,8 +90,12 @@ class Compared(NamedTuple):
 
     @property
     def mde(self) -> str | None:
-        """The median minimum detectable difference; "" if no score can differ so much, None if no score varies."""
-        known = [d.mde for d in self.differences.values() if d.mde is not None]
+        """The median minimum detectable difference of the family that answers.
+
+        It is "" if no score can differ so much, and None if no score varies.
+        """
+        answering = self.families.get(self.answered_by) or self.differences
+        known = [d.mde for d in answering.values() if d.mde is not None]
         return self.metric.mde_text(float(np.median(known))) if known else None
 
 
@@ -323,7 +328,7 @@ def _compared(
         if not metric.by_sentence:  # seeds that tie do not tell how much scores vary
             found = {name: d for name, d in found.items() if d.error > 0 or d.value == 0}
         differences[family.key] = found
-    return Compared(metric, scores, differences, role, margin)
+    return Compared(metric, scores, differences, role, margin, sweep.answered_by)
 
 
 def _scores(metric: Metric, runs: Sequence[Measured]) -> Scores:
