@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import sys
-import tempfile
 import threading
 import traceback
 from types import FrameType
@@ -66,24 +65,14 @@ def main(arguments: list[str] | None = None) -> int:
             _report(f"error: JAX_PLATFORMS={platforms}: JAX finds no such devices; is the plugin of JAX installed?")
             return 2
         else:
-            _report(f"error: {type(error).__name__}: {visible(str(error))}")
-            _report_bug()
+            _report(*map(visible, traceback.format_exc().splitlines()))
+            _report(f"error: {type(error).__name__}: {visible(str(error))}. This is a bug")
     return 1
 
 
 def _is_of_backends(error: Exception) -> bool:
     """Whether JAX raised this error because a backend could not be initialized."""
     return traceback.extract_tb(error.__traceback__)[-1].filename.endswith("xla_bridge.py")
-
-
-def _report_bug() -> None:
-    content = traceback.format_exc()
-    try:
-        with tempfile.NamedTemporaryFile(prefix="transformer-jax-", suffix=".txt", delete=False) as file:
-            file.write(content.encode(errors="backslashreplace"))
-        _report(f"This is a bug. The traceback is in {file.name}")
-    except OSError:  # a full disk
-        _report(f"This is a bug. {content.rstrip()}")
 
 
 def _report(*lines: str) -> None:

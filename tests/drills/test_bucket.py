@@ -15,7 +15,7 @@ from transformer_jax.files import remote
 PROGRAM = """
 import sys
 from transformer_jax.files import remote
-remote.PATIENCE, remote.PATIENCE_AT_THE_END, remote.HEARTBEAT, remote.LEASE = 10.0, 2.0, 0.5, 6.0
+remote.PATIENCE, remote.HEARTBEAT, remote.LEASE = 10.0, 0.5, 6.0
 sys.argv = ["--workdir=gs://bucket/run" if flag.startswith("--workdir=") else flag for flag in sys.argv]
 from transformer_jax import cli
 sys.exit(cli.main())

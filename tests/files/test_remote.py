@@ -211,13 +211,6 @@ def test_two_launchers_cannot_hold_one_sweep(url, monkeypatch):
     assert there(f"{url}/held") == {}
 
 
-def test_a_lock_of_a_process_that_has_died_here_is_taken_at_once(url, monkeypatch):
-    monkeypatch.setattr(remote, "LEASE", 1e9)
-    written(f"{url}/died", **{".lock": f"process 99999999 on {os.uname().nodename}\nx\n"})
-    with RunFolder(remote.mirrored(f"{url}/died")).held():
-        pass
-
-
 def test_a_bucket_that_is_away_is_waited_for(url, proxy, capsys, monkeypatch):
     path = copy(f"{url}/away")
     path.mkdir(parents=True)
@@ -230,16 +223,12 @@ def test_a_bucket_that_is_away_is_waited_for(url, proxy, capsys, monkeypatch):
     assert told.count("\n") == 1 and "the bucket does not respond; it is waited for, up to 300 s more" in told
 
 
-@pytest.mark.parametrize("stopping", [False, True])
-def test_a_bucket_that_stays_away_is_a_failure_in_one_line(url, proxy, monkeypatch, stopping):
+def test_a_bucket_that_stays_away_is_a_failure_in_one_line(url, proxy, monkeypatch):
     path = copy(f"{url}/gone")
     path.mkdir(parents=True)
     (path / "a").write_text("1")
     proxy.answer = 503
-    monkeypatch.setattr(remote, "PATIENCE_AT_THE_END" if stopping else "PATIENCE", 0.3)
-    monkeypatch.setattr(remote, "_asked_to_stop_at", None)
-    if stopping:
-        remote.hurry()
+    monkeypatch.setattr(remote, "PATIENCE", 0.3)
     with pytest.raises(Failed, match=r"gs://bucket/gone/a: the bucket does not respond; the same command tries again"):
         remote.push(path)
     proxy.answer = None

@@ -1,7 +1,6 @@
 """The peak that MFU is measured against: by the device's exact name, for the type that is computed in, or unknown."""
 
 import json
-import math
 import time
 import types
 
@@ -14,9 +13,6 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.processes import hardware
 from transformer_jax.runs.metrics import MetricsFile
 from transformer_jax.training.progress import Throughput, peak_in_words
-
-# What version 1 of control groups has for no limit.
-UNLIMITED = "9223372036854771712\n"
 
 
 @pytest.fixture
@@ -87,34 +83,3 @@ def test_what_is_not_known_is_unknown(machine, tmp_path, kinds, dtype, why):
     MetricsFile(tmp_path / "metrics.jsonl", tensorboard=False).write(10, rates)
     line = json.loads((tmp_path / "metrics.jsonl").read_text())
     assert line["mfu"] is None and line["target_tokens_per_second"] > 0
-
-
-@pytest.mark.parametrize(
-    ("groups", "files", "limit"),
-    [
-        ("0::/\n", {"memory.max": "max\n"}, math.inf),
-        ("0::/\n", {"memory.max": "2147483648\n"}, 2**31),
-        ("0::/job/step\n", {"job/step/memory.max": "max\n", "job/memory.max": "1073741824\n"}, 2**30),
-        ("0::/job/step\n", {"job/step/memory.max": "1024\n", "job/memory.max": "1073741824\n"}, 1024),
-        (
-            "5:cpu,cpuacct:/x\n4:memory:/slurm/job_7\n0::/\n",
-            {"memory/slurm/job_7/memory.limit_in_bytes": "4294967296\n", "memory/memory.limit_in_bytes": UNLIMITED},
-            2**32,
-        ),
-        # A container without a namespace of groups sees its own group at the root.
-        ("4:memory:/docker/0a1b\n", {"memory/memory.limit_in_bytes": "1048576\n"}, 2**20),
-        ("3:cpu:/\n", {"memory/memory.limit_in_bytes": "1048576\n"}, math.inf),
-        (None, {}, math.inf),
-    ],
-)
-def test_the_memory_that_a_container_may_use(tmp_path, groups, files, limit):
-    files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
-    for name, text in (files | ({"proc/self/cgroup": groups} if groups else {})).items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert hardware.memory_limit(tmp_path) == limit
-
-
-def test_a_cpu_has_no_more_memory_than_its_container(monkeypatch):
-    monkeypatch.setattr(hardware, "memory_limit", lambda: 2.0**20)
-    assert hardware.memory() == 2**20 / jax.local_device_count()

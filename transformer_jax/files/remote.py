@@ -41,8 +41,8 @@ LOCAL = (UNFINISHED, ".partial", ".lock")
 # Added to the name of a symbolic link, which a bucket has as a file with its target.
 LINK = ".symlink"
 SECONDS_BETWEEN_PUSHES = 60.0
-# Seconds that a bucket may be away; after a signal to stop; between lines that say so; and between attempts.
-PATIENCE, PATIENCE_AT_THE_END, BETWEEN_LINES, BETWEEN_ATTEMPTS = 300.0, 20.0, 60.0, 5.0
+# Seconds that a bucket may be away; between lines that say so; and between attempts.
+PATIENCE, BETWEEN_LINES, BETWEEN_ATTEMPTS = 300.0, 60.0, 5.0
 # A lock is written again every HEARTBEAT seconds. If it is not for LEASE seconds, its process counts as dead.
 HEARTBEAT, LEASE = 20.0, 60.0
 ATTEMPT = (10.0, 60.0)  # seconds to connect, and between two pieces of an answer
@@ -53,7 +53,6 @@ COPY, WRITER = "copy", "writer"  # metadata of the objects that are written here
 _copies: list[Path] = []  # paths in copies that this process uploads
 _texts: dict[str, str] = {}  # the addresses of fetched texts
 _locks: dict[str, tuple[str, int]] = {}  # held by this process: content and generation, by name
-_asked_to_stop_at: float | None = None
 _told_at = 0.0
 _is_away = False  # whether the patience with a bucket is over
 _pulse: threading.Event | None = None  # ends the thread when it is set
@@ -110,12 +109,6 @@ def close() -> None:
             _pulse.set()
         _pulse, _is_away = None, False
         _copies.clear()
-
-
-def hurry() -> None:
-    """This process was asked to stop: a bucket that is away is not waited for any more but for 20 seconds."""
-    global _asked_to_stop_at
-    _asked_to_stop_at = time.monotonic()
 
 
 def url_of(path: Path) -> str | None:
@@ -252,7 +245,7 @@ def _take(name: str, own: str) -> int:
         holder = (_content(name) or "").partition("\n")[0]
         if there is not None and first not in (None, there.generation):
             raise Locked(holder)
-        if there is None or _has_died_here(holder) or time.monotonic() > until:
+        if there is None or time.monotonic() > until:
             try:
                 return _write(name, own, there.generation if there else 0)
             except _gone():
@@ -271,22 +264,6 @@ def _taken_by(name: str, own: str) -> str:
     return "" if content == own else (content or "").partition("\n")[0] or "another process"
 
 
-def _has_died_here(holder: str) -> bool:
-    """Whether "process PID on HOST" was on this machine and is gone."""
-    number, _, host = holder.removeprefix("process ").partition(" on ")
-    if host != socket.gethostname() or not number.isdecimal():
-        return False
-    if int(number) == os.getpid():
-        return not _locks
-    try:
-        os.kill(int(number), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        pass
-    return False
-
-
 def _start_pulse() -> None:
     global _pulse
     if _pulse is None:
@@ -300,7 +277,7 @@ def _keep_alive(ended: threading.Event) -> None:
     Nothing else would end it, while it waits inside of orbax.
     """
     pushed = time.monotonic()
-    while not ended.wait(0.2 if _asked_to_stop_at else HEARTBEAT):
+    while not ended.wait(HEARTBEAT):
         try:
             for name, (own, generation) in list(_locks.items()):
                 try:
@@ -338,8 +315,6 @@ def _patiently(name: str, act: Callable[[], T]) -> T:
         except Exception as error:
             now, why = time.monotonic(), storage_errors.short(error)
             left = 0.0 if _is_away else began + PATIENCE - now
-            if _asked_to_stop_at:
-                left = min(left, max(began, _asked_to_stop_at) + PATIENCE_AT_THE_END - now)
             if not _is_passing(error) or left <= 0:
                 _is_away = _is_passing(error)
                 raise Failed(f"{BUCKETS}{name}: {why}; the same command tries again") from error

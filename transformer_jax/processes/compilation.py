@@ -1,8 +1,6 @@
 """Compiled programs: the compilation cache, a counter of compilations, and a known fault of the compiler."""
 
-import contextlib
 import importlib.metadata
-import itertools
 import os
 import threading
 
@@ -17,7 +15,6 @@ from transformer_jax.schema import Section, is_address
 MISCOMPILING = ("0.10.2",)
 FUSION = "xla_cpu_experimental_ynn_fusion_type"
 
-MOST_CACHED = 10e9  # bytes
 COMPILED = "/jax/core/compile/backend_compile_duration"
 CACHE_HIT = "/jax/compilation_cache/cache_hits"
 
@@ -25,26 +22,10 @@ CACHE_HIT = "/jax/compilation_cache/cache_hits"
 def use_cache(directory: str | None) -> None:
     if directory is None:
         return
-    directory = os.path.expanduser(directory)
-    trim_cache(directory)
-    jax.config.update("jax_compilation_cache_dir", directory)
+    jax.config.update("jax_compilation_cache_dir", os.path.expanduser(directory))
     # By default JAX caches only what took a second to compile.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-
-
-def trim_cache(directory: str, most: float = MOST_CACHED) -> None:
-    """Deletes the programs that have not been used for longest, if all together have more bytes.
-
-    JAX's own limit, jax_compilation_cache_max_size, reads all entries at each write, and cannot be set later on.
-    """
-    with contextlib.suppress(OSError):  # there is no cache yet, or another process deletes the same
-        # The directory may have files that are not JAX's.
-        entries = [(entry.stat(), entry.path) for entry in os.scandir(directory) if entry.name.endswith("-cache")]
-        entries.sort(key=lambda entry: entry[0].st_atime, reverse=True)
-        for (_, path), total in zip(entries, itertools.accumulate(stat.st_size for stat, _ in entries), strict=True):
-            if total > most:
-                os.unlink(path)
 
 
 def unfused(mesh: Mesh) -> dict[str, str] | None:

@@ -2,10 +2,8 @@
 
 import contextlib
 import ctypes
-import math
 import os
 import time
-from pathlib import Path
 
 import jax
 
@@ -56,27 +54,8 @@ def memory() -> float | None:
     """The memory of a device in bytes, of a CPU its share of the machine's; None if the backend does not report it."""
     device = jax.local_devices()[0]
     if device.platform == "cpu":
-        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return min(machine, memory_limit()) / jax.local_device_count()
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / jax.local_device_count()
     return (device.memory_stats() or {}).get("bytes_limit")
-
-
-def memory_limit(root: Path = Path("/")) -> float:
-    """The smallest limit in bytes of the control groups of this process, as of a container; infinite without one.
-
-    A group's files are at its path, or in a container without a namespace of groups at the root.
-    """
-    groups, limits = root / "proc/self/cgroup", [math.inf]
-    for line in groups.read_text().splitlines() if groups.is_file() else ():
-        _, controllers, group = line.split(":", 2)
-        folder, name = root / "sys/fs/cgroup", "memory.max"
-        if "memory" in controllers.split(","):
-            folder, name = folder / "memory", "memory.limit_in_bytes"
-        place = folder / group.strip("/")
-        for file in (place / name, *(parent / name for parent in place.parents)):
-            with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
-                limits.append(int(file.read_text()))
-    return min(limits)
 
 
 def memory_peak() -> int | None:

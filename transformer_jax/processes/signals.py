@@ -7,7 +7,7 @@ import time
 from types import FrameType
 from typing import Any
 
-from transformer_jax.files import output, remote
+from transformer_jax.files import output
 from transformer_jax.processes.distributed import processes
 
 # Supervisors often send two signals at once. Ctrl-C is not counted among these: people press it twice.
@@ -80,7 +80,6 @@ class StopSignals:
         name = signal.Signals(number).name
         if not self.asked:
             self.asked, self._asked_at = f"by {name}", time.monotonic()
-            remote.hurry()
             output.tell_in_handler(f"{name}: saving a checkpoint, then ending (a second signal ends at once)")
         elif number == signal.SIGINT or time.monotonic() > self._asked_at + SECONDS_UNTIL_THE_SECOND:
             output.tell_in_handler(f"{name} again: ending at once; the last checkpoint is kept")
