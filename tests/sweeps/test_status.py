@@ -59,16 +59,6 @@ def test_the_score_that_is_shown_is_by_the_primary_metric(folder, primary, valid
     assert primary in heading and test in row and now.to_json()["bleu"] == 50.0
 
 
-def test_only_the_end_of_a_log_is_read(folder, monkeypatch):
-    ((run,),) = jobs_of(folder)
-    run.path.mkdir(parents=True)
-    lines = [{"step": 1, "bleu": 7.0}, *({"step": step, "loss": 1.0, "seconds": 2.0} for step in range(2, 99))]
-    run.folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert (now := status.status_of(run)).step == 98 and now.bleu == 7.0
-    monkeypatch.setattr(status, "END_BYTES", 200)
-    assert (now := status.status_of(run)).step == 98 and now.bleu is None and now.loss == 1.0
-
-
 def test_odd_values_in_a_log_end_no_status(folder):
     ((run,),) = jobs_of(folder)
     run.path.mkdir(parents=True)

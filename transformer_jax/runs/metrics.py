@@ -4,14 +4,12 @@ Scores by different criteria cannot be compared. A run that is resumed with anot
 """
 
 import datetime
-import io
-import itertools
 import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from transformer_jax import schema
 from transformer_jax.config import DecodeConfig, TrainConfig
@@ -25,8 +23,8 @@ from transformer_jax.runs.tracking import Tracking
 MEASURED_WITH = tuple(
     option.path for option in schema.options(DecodeConfig) if option.affects in ("translation", "stopping")
 )
-# Bytes of a file that are read at once from its end; the longest line of metrics.
-BLOCK, LONGEST_LINE = 1 << 16, 1 << 16
+# The longest line of metrics, and what is read of the end of a file, in bytes.
+LONGEST_LINE, END_BYTES = 1 << 16, 1 << 20
 # Seconds; a damaged file may have any number.
 LONGEST_DURATION = 1e12
 
@@ -111,31 +109,28 @@ def metrics_lines(path: Path, problems: list[str] | None = None) -> Iterator[dic
         problems.append(f"{path}: {first}" + (f"; {wrong:,} lines are damaged" if wrong > 1 else ""))
 
 
-def newest_metrics(path: Path, most_bytes: float = math.inf) -> Iterator[dict[str, Any]]:
-    """The lines of a metrics.jsonl as above, the newest first, without those that begin before the last `most_bytes`.
-
-    Reads no more of the file than it must.
-    """
+def newest_metrics(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines at the end of a metrics.jsonl as above, the newest first: those in its last `END_BYTES`."""
     if not path.is_file():
         return
     with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        for start, raw in _from_the_end(file, size):
-            if size - start > most_bytes:
-                return
-            line, _ = _parsed(raw)
-            if line is not None:
-                yield line
+        start = max(0, os.fstat(file.fileno()).st_size - END_BYTES)
+        file.seek(start)
+        if start:
+            file.readline()  # the rest of a line
+        found = file.readlines()
+    for raw in reversed(found):
+        line, _ = _parsed(raw)
+        if line is not None:
+            yield line
 
 
 def last_lines(path: Path, step: int) -> list[dict[str, Any]]:
-    """The lines of a step in a metrics.jsonl, and the one before them, the newest first."""
-    found = []
-    for line in newest_metrics(path):
+    """The lines of the last step in a metrics.jsonl that is not after `step`."""
+    found: list[dict[str, Any]] = []
+    for line in metrics_lines(path):
         if line["step"] <= step:
-            found.append(line)
-        if line["step"] < step:
-            break
+            found = [*(other for other in found if other["step"] == line["step"]), line]
     return found
 
 
@@ -143,35 +138,16 @@ def cut_after(path: Path, step: int) -> None:
     """Removes the lines of later steps from the end of a metrics.jsonl, and what a killed process left unfinished."""
     if not path.is_file():
         return
+    end, is_complete = 0, True
     with open(path, "r+b") as file:
-        end = file.seek(0, os.SEEK_END)
-        for start, raw in _from_the_end(file, end):
+        for raw in iter(lambda: file.readline(LONGEST_LINE), b""):
             line, _ = _parsed(raw)
             if line is not None and line["step"] <= step:
-                file.truncate(end)
-                if not raw.endswith(b"\n"):
-                    file.seek(end)
-                    file.write(b"\n")
-                return
-            end = start
-        file.truncate(0)
-
-
-def _from_the_end(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes]]:
-    """The lines before a position, the last first, each with its own position."""
-    rest = b""  # the end of a line whose beginning is not read yet
-    while start > 0:
-        size = min(BLOCK, start)
-        start -= size
-        file.seek(start)
-        text = file.read(size) + rest
-        whole = text.find(b"\n") + 1 if start else 0
-        if start and whole in (0, len(text)):
-            rest = text[:LONGEST_LINE]  # a longer line is not one of metrics
-            continue
-        rest, lines = text[:whole], io.BytesIO(text[whole:]).readlines()
-        starts = itertools.accumulate(map(len, lines), initial=start + whole)
-        yield from reversed([*zip(starts, lines, strict=False)])
+                end, is_complete = file.tell(), raw.endswith(b"\n")
+        file.truncate(end)
+        if not is_complete:
+            file.seek(end)
+            file.write(b"\n")
 
 
 # NaN is no JSON; an integer of more than 64 bits is a float.

@@ -22,8 +22,6 @@ from transformer_jax.runs.state import is_held
 from transformer_jax.sweeps.run import LOCK, SweepRun
 
 SECONDS_BETWEEN_LOOKS = 1.0
-# The end of a metrics.jsonl in which the latest values are looked for, about 2,500 lines.
-END_BYTES = 1 << 20
 UNFINISHED = ("running", "measuring", "queued", "waiting", "stopped", "interrupted")
 BAD = ("diverged", "failed")
 STATES = ("finished", *UNFINISHED, *BAD)  # in the order of the summary
@@ -104,7 +102,7 @@ def latest_values(metrics: Path, names: Sequence[str]) -> tuple[dict[str, Any], 
     """The latest values of these names at the end of a metrics.jsonl, and its last two lines about training."""
     latest: dict[str, Any] = {}
     trained: list[dict[str, Any]] = []
-    for line in newest_metrics(metrics, END_BYTES):
+    for line in newest_metrics(metrics):
         latest = {**{name: line[name] for name in names if name in line}, **latest}
         if len(trained) < 2 and line.get("seconds") is not None:
             trained.append(line)
