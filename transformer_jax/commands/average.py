@@ -31,9 +31,9 @@ def run(arguments: argparse.Namespace) -> None:
     folder = RunFolder(arguments.workdir)
     weights = SavedWeights(folder)
     if arguments.last is not None:
-        mean = weights.chosen(lambda: weights.last_steps(arguments.last))
+        mean = weights.average(weights.last_steps(arguments.last))
     elif arguments.best is not None:
-        mean = weights.chosen(lambda: weights.best_steps(arguments.best))
+        mean = weights.average(weights.best_steps(arguments.best))
     else:
         mean = weights.average(arguments.steps)
     write_export(folder.averaged, mean, replace=True)

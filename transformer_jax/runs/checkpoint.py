@@ -184,10 +184,6 @@ class Checkpoints:
             time.sleep(0.1)
         return False
 
-    def look_again(self) -> None:
-        """Lists the checkpoints again, which another process changes."""
-        self._manager.reload()
-
     def set_aside(self, step: int) -> Any:
         """Moves a damaged checkpoint away, because another one of this step will be written."""
         aside = self.directory.parent / "damaged_checkpoints" / str(step)

@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
@@ -25,7 +25,7 @@ from transformer_jax.files.digests import file_sha256, sha256
 from transformer_jax.files.paths import inside
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_typed
-from transformer_jax.runs.checkpoint import LOOKS, Checkpoints, DamagedCheckpoint, differences, regular, shapes
+from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint, differences, regular, shapes
 from transformer_jax.runs.code import CodeSnapshots
 from transformer_jax.runs.folder import ORIGIN, WEIGHTS, RunFolder
 from transformer_jax.runs.metrics import Criterion, metrics_lines
@@ -52,10 +52,6 @@ class Weights(NamedTuple):
     code: CodeSnapshots | None = None
 
 
-class DeletedCheckpoint(Failed):
-    """Training deleted a checkpoint while it was being read."""
-
-
 class SavedWeights:
     """The weights in a run's checkpoints, as numpy arrays; with `ema` their moving averages."""
 
@@ -69,22 +65,8 @@ class SavedWeights:
         self._checkpoints = Checkpoints(folder.checkpoints, read_only=True)
         self._wanted = _abstract(self.config)
 
-    def chosen(self, choose: Callable[[], Sequence[int]]) -> Weights:
-        """The mean of the checkpoints that a function chooses; if training deletes one meanwhile, it chooses again."""
-        return self._looking_again(lambda: self.average(choose()))
-
     def newest(self) -> Weights:
         """The weights of the newest checkpoint that is not damaged."""
-        return self._looking_again(self._newest)
-
-    def _looking_again(self, read: Callable[[], Weights]) -> Weights:
-        for _ in range(LOOKS - 1):
-            with contextlib.suppress(DeletedCheckpoint):
-                return read()
-            self._checkpoints.look_again()
-        return read()
-
-    def _newest(self) -> Weights:
         for step in reversed(self._checkpoints.steps):
             try:
                 return self._weights([step], self._params(step))
@@ -129,7 +111,7 @@ class SavedWeights:
             if not self._checkpoints.is_deleted(step):
                 raise
             place = self._checkpoints.directory / str(step)
-            raise DeletedCheckpoint(f"{place}: training deleted it while it was being read; try again") from None
+            raise Failed(f"{place}: training deleted it while it was being read; try again") from None
 
     def _weights(self, steps: Sequence[int], params: Any) -> Weights:
         """The weights, with a warning where the run's data is not what the last checkpoint was trained on."""

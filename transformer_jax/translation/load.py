@@ -184,4 +184,4 @@ def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | No
     saved = SavedWeights(folder, ema=weights == "ema")
     if at_step is not None:
         return saved.average([at_step])
-    return saved.chosen(lambda: saved.best_steps(1)) if weights == "best" else saved.newest()
+    return saved.average(saved.best_steps(1)) if weights == "best" else saved.newest()
