@@ -97,7 +97,7 @@ BAD_COMMAND_LINES = [
     (["experiment.py", "--workdir=sweep", "--tune=x"], "--tune"),
     (["--together", "experiment.py", "--workdir=sweep"], "'experiment.py'"),
     (["experiment.py", "--workdir=sweep", "--detach"], "--slurm"),
-    (["experiment.py", "--workdir=experiment.py/sweep"], "is a file; must be a directory"),
+    (["experiment.py", "--workdir=experiment.py/sweep"], "Not a directory"),
     (["experiment.py", "--workdir=sweep", "--slurm"], "--slurm"),
     (["experiment.py", "--workdir=."], ".: is not a sweep"),
 ]

