@@ -23,8 +23,8 @@ def events(folder):
 
 def test_the_events_of_a_resumed_run(tmp_path):
     board = Board(tmp_path / "tensorboard", purge_step=11)
-    board.write(15, {"loss": 1.5, "name": "no number"})
-    board.close()
+    board.log(15, {"loss": 1.5, "name": "no number"})
+    board.finish()
     version, start, loss = events(tmp_path / "tensorboard")
     assert version.file_version == "brain.Event:2"
     assert (start.step, start.session_log.status) == (11, SessionLog.START)
@@ -43,4 +43,4 @@ def test_without_tensorboard_a_training_goes_on(tmp_path, monkeypatch, capsys):
         for step in range(20):
             metrics.write(step, {"loss": 1.0, "accuracy": 0.5})
     assert len(read_metrics(path)) == 20
-    assert capsys.readouterr().err.count("tensorboard is left out from here on") == 1
+    assert capsys.readouterr().err.count("tensorboard failed and is left out from here on") == 1

@@ -1,6 +1,5 @@
 """A run's folder: read back, also when it was damaged or changed; locked; never begun in a folder of something else."""
 
-import contextlib
 import errno
 import json
 import os
@@ -110,15 +109,7 @@ def test_a_run_without_its_checkpoints_does_not_start_again(tmp_path):
     folder.record(config)
     assert not folder.compare_run(config)
     folder.metrics.write_text('{"step": 1, "loss": 1.0}\n')
-    with pytest.raises(BadInput, match="its checkpoints are gone"):
-        folder.compare_run(config)
     folder.checkpoints.mkdir()
-    for last in (10, 11, 20, 21):  # its first checkpoint may have failed, and the second is not begun before step 20
-        folder.metrics.write_text(f'{{"step": {last}, "loss": 1.0}}\n')
-        with pytest.raises(BadInput, match="gone") if last == 21 else contextlib.nullcontext():
-            assert not folder.compare_run(config)
-    folder.metrics.write_text('{"step": 1, "loss": 1.0}\n')
-    assert not folder.compare_run(config)
     folder.note_checkpoint()  # there is none
     assert not folder.compare_run(config)
     (folder.checkpoints / "10").mkdir()

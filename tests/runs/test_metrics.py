@@ -41,7 +41,7 @@ def test_only_the_first_process_writes(tmp_path):
 
 def test_a_resumed_run_drops_what_it_writes_again(tmp_path, monkeypatch):
     path, purged, drawn = tmp_path / "metrics.jsonl", [], []
-    board = types.SimpleNamespace(write=lambda step, values: drawn.append(step), close=lambda: None)
+    board = types.SimpleNamespace(log=lambda step, values: drawn.append(step), finish=lambda: None)
     monkeypatch.setattr(
         "transformer_jax.runs.board.Board", lambda place, purge_step: purged.append(purge_step) or board
     )

@@ -190,22 +190,13 @@ class RunFolder:
         if self._newest_step() is not None:
             self._refuse_another_run(config, schedule_end, unknown)
             return True
-        if self.writes and self.config.is_file() and (last := self._lost_steps()):
+        last = next((line["step"] for line in newest_metrics(self.metrics)), 0)
+        if self.writes and last and self.versions().get(HAD_CHECKPOINT):
             raise BadInput(
                 f"{self.path}: its checkpoints are gone, and metrics.jsonl goes to step {last:,}: put "
                 f"{self.checkpoints.name}/ back, or use another --workdir (or delete metrics.jsonl to start anew)"
             )
         return False
-
-    def _lost_steps(self) -> int:
-        """The last step in metrics.jsonl if the run has had a checkpoint; it has none now."""
-        last = next((line["step"] for line in newest_metrics(self.metrics)), 0)
-        if last == 0 or self.versions().get(HAD_CHECKPOINT):
-            return last
-        if isinstance(self.checkpoints, Path) and not self.checkpoints.is_dir():  # it is made before the first line
-            return last
-        # A checkpoint is complete, or its failure has ended the run, before the next one begins.
-        return last if last > 2 * self.stored_config().train.checkpoint_every else 0
 
     def note_checkpoint(self) -> None:
         """Records that a checkpoint is complete, if one is: if there are none at a later start, they were lost."""

@@ -17,7 +17,7 @@ from transformer_jax.extension import file_of, read_code
 from transformer_jax.files.atomic import explained, patiently, sync_directory
 from transformer_jax.files.digests import json_sha256
 from transformer_jax.metric_names import TRANSLATIONS
-from transformer_jax.runs.tracking import Tracking
+from transformer_jax.runs.tracking import Expendable, Tracking
 
 # Options of decoding on which scores of validation translations depend.
 MEASURED_WITH = tuple(
@@ -33,17 +33,15 @@ class MetricsFile:
     """Appends lines to metrics.jsonl, and reports them to TensorBoard and a tracker. Only the first process writes."""
 
     def __init__(self, path: Path, tensorboard: bool, writes: bool = True, tracking: Tracking | None = None):
-        self._path, self._tensorboard, self._writes, self._tracking = path, tensorboard, writes, tracking
-        self._board: Any = None
+        self._path, self._tensorboard, self._writes = path, tensorboard, writes
+        self._trackers: list[Tracking | Expendable] = [tracking] if tracking else []
 
     def __enter__(self) -> "MetricsFile":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._tracking is not None:
-            self._tracking.finish()
-        if self._board is not None:
-            self._board.close()
+        for tracker in self._trackers:
+            tracker.finish()
 
     def begin(self, step: int) -> None:
         """Continues after a step: later lines are dropped, here and in TensorBoard, to be written again.
@@ -58,7 +56,8 @@ class MetricsFile:
         if self._tensorboard:
             from transformer_jax.runs.board import Board  # here, because it loads slowly
 
-            self._board = Board(self._path.parent / "tensorboard", purge_step=step + 1)
+            board = Board(self._path.parent / "tensorboard", purge_step=step + 1)
+            self._trackers.append(Expendable("tensorboard", board))
 
     def write(self, step: int, values: dict[str, Any]) -> None:
         if not self._writes:
@@ -71,10 +70,8 @@ class MetricsFile:
         with explained(self._path), patiently(lambda: open(self._path, "a")) as file:
             time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             file.write(json.dumps({"step": step, "time": time, **line}) + "\n")
-        if self._board is not None:
-            self._board.write(step, values)
-        if self._tracking is not None:
-            self._tracking.log(step, values)
+        for tracker in self._trackers:
+            tracker.log(step, values)
 
     def sync(self) -> None:
         """Flushes metrics.jsonl to the disk: a checkpoint that survives a power failure has all earlier lines."""

@@ -74,6 +74,28 @@ class Wandb:
         self._run.finish()
 
 
+class Expendable:
+    """Calls a tracker, which is left out from its first error on, with one warning."""
+
+    def __init__(self, name: str, tracker: Tracker):
+        self._name, self._tracker, self.works = name, tracker, True
+
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        self._call(lambda: self._tracker.log(step, metrics))
+
+    def finish(self) -> None:
+        self._call(self._tracker.finish)
+
+    def _call(self, act: Callable[[], None]) -> None:
+        try:
+            if self.works:
+                act()
+        except (Exception, SystemExit) as error:
+            self.works = False
+            problem = f"failed and is left out from here on ({type(error).__name__}: {error})"
+            tell(f"warning: {self._name} {problem}; metrics.jsonl has everything")
+
+
 class Stored(TypedDict):
     """The content of tracker.json."""
 
@@ -113,7 +135,7 @@ class Tracking:
         )
         make = maker(self._name)
         try:
-            self._tracker: Tracker | None = make(run)
+            self._tracker = Expendable(f"train.tracker = {self._name}", make(run))
         except (Exception, SystemExit) as error:
             hint = "" if is_address(self._name) else "; `wandb login`, or WANDB_MODE=offline"
             raise BadInput(f"train.tracker = {self._name}: could not start: {error}{hint}") from error
@@ -122,23 +144,14 @@ class Tracking:
     def log(self, step: int, values: Mapping[str, Any]) -> None:
         """Reports the finite numbers among these values. The last step that was reported may come again."""
         known = {name: x for name, x in values.items() if isinstance(x, (int, float)) and math.isfinite(x)}
-        if known and step >= self._record.get("step", 0) and self._report(lambda tracker: tracker.log(step, known)):
-            self._record["step"] = step
-            self._write_record()
+        if known and step >= self._record.get("step", 0):
+            self._tracker.log(step, known)
+            if self._tracker.works:
+                self._record["step"] = step
+                self._write_record()
 
     def finish(self) -> None:
-        self._report(lambda tracker: tracker.finish())
-
-    def _report(self, act: Callable[[Tracker], None]) -> bool:
-        """Calls the tracker; False after an error, from when on it is not called any more."""
-        try:
-            if self._tracker is not None:
-                act(self._tracker)
-        except (Exception, SystemExit) as error:
-            self._tracker = None
-            problem = f"failed and is left out from here on ({type(error).__name__}: {error})"
-            tell(f"warning: train.tracker = {self._name} {problem}; metrics.jsonl has everything")
-        return self._tracker is not None
+        self._tracker.finish()
 
     def _write_record(self) -> None:
         with explained(self._file):
