@@ -120,8 +120,10 @@ def test_one_that_hangs_is_named_and_says_where(ended, monkeypatch):
 @pytest.mark.parametrize("twice", [0, 1])
 def test_two_with_one_number_are_named_to_all(twice):
     found = connected(3, (0, 1, twice))
-    assert [type(each) for each in found] == [Failed] * 3 and len({str(each) for each in found}) == 1
-    assert f"two processes have --process-id={twice}" in str(found[0]) and str(found[0]).count("pid") == 2
+    assert [type(each) for each in found] == [Failed] * 3
+    # Process 1 may come when both others have ended, and finds nobody.
+    (told,) = {str(each) for each in found if "process 1 of 3 " not in str(each) or "has not found" not in str(each)}
+    assert f"two processes have --process-id={twice}" in told and told.count("pid") == 2
 
 
 def test_who_has_not_come_is_told_to_all():
