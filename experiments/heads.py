@@ -100,7 +100,7 @@ class Subject:
         sides = (run.tokenizer.encode_batch(self.sources), run.target_tokenizer.encode_batch(self.references))
         pairs = token_pairs(*sides)
         longest = int(max(pairs.source_lengths.max(), pairs.target_lengths.max())) + 1
-        self.batches = list(EvaluationBatches(pairs, tokens_per_batch=max(2048, longest), num_shapes=3))
+        self.batches = list(EvaluationBatches(pairs, tokens_per_batch=max(2048, longest)))
         self.tokens = sum(int((batch.target_output != PAD).sum()) for batch in self.batches)
         layers = {"encoder": self.model.num_encoder_layers}
         self.shapes = {

@@ -265,6 +265,7 @@ def test_evaluation_meets_every_sentence_once_and_knows_its_place(count, budget,
         assert not results.keys() & set(real)
         results |= dict(zip(real, sentences_in(batch), strict=True))
     assert [results[i] for i in range(count)] == sentences_of(pairs)
+    assert len(batches.shapes) <= 1 + len(batches) // 4
 
 
 @both_kinds

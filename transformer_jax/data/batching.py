@@ -21,7 +21,9 @@ from transformer_jax.data.subwords import SubwordSampler
 from transformer_jax.data.tokenizer import BOS, EOS, PAD, SentencePieceTokenizer
 from transformer_jax.errors import BadInput
 
-EVALUATION_SHAPES = 8
+# Evaluation has a shape more for each of this number of full batches. Compiling one takes as long as about ten batches,
+# of each of which a smaller shape saves a part.
+BATCHES_OF_A_SHAPE, MOST_SHAPES = 4, 8
 
 
 class Batch(NamedTuple):
@@ -288,18 +290,17 @@ class EvaluationBatches(_Batches):
     `pair_index` restores the order: result[batch.pair_index[row]] belongs to that row, unless it is -1.
     """
 
-    def __init__(
-        self, pairs: TokenPairs, *, tokens_per_batch: int, num_shapes: int = EVALUATION_SHAPES, row_multiple: int = 1
-    ):
+    def __init__(self, pairs: TokenPairs, *, tokens_per_batch: int, row_multiple: int = 1):
         super().__init__(pairs, row_multiple)
         longest = int(max(self._source_lengths.max(), self._target_lengths.max()))
         _check_budget(tokens_per_batch, longest)
+        full_batches = int(np.maximum(self._source_lengths, self._target_lengths).sum()) // tokens_per_batch
         buckets = choose_buckets(
             self._source_lengths,
             self._target_lengths,
             limit=longest,  # a model's positions may end there
             tokens_per_batch=tokens_per_batch,
-            num_shapes=num_shapes,
+            num_shapes=min(1 + full_batches // BATCHES_OF_A_SHAPE, MOST_SHAPES),
         )
         self.shapes = buckets.shapes
         self._plan = _bucket_plan(buckets, np.arange(len(pairs), dtype=np.int32))

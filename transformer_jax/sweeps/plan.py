@@ -40,8 +40,8 @@ from transformer_jax.update.optimizer import make_schedule
 LONGEST_DIFFERENCE = 60
 # Seconds until a worker process begins to compile.
 START = 5.0
-# For each shape of batch: the update, the validation, and the scores and translations of tests.
-PROGRAMS_OF_A_SHAPE = 4
+# Programs besides those of the updates: validation, and the scores and translations of tests, of a few shapes each.
+OTHER_PROGRAMS = 8
 # Relative to an update of the same tokens: the time of a forward pass, and of translating greedily.
 FORWARD, SEARCH = 1 / 3, 2.0
 # Relative to compiling an update: compiling another program, and reading one that another run has compiled.
@@ -52,7 +52,7 @@ SECONDS, CALLS = 0.5, 2
 MOST_FLOPS = 3e10
 EXPLANATIONS = (
     f"FLOPs are of full batches of {LENGTH}-token sentences (a report counts the tokens trained on)",
-    f"programs: at most, {PROGRAMS_OF_A_SHAPE} for each shape of batch (data.num_shapes)",
+    f"programs: about, one for each shape of training batch, and {OTHER_PROGRAMS} for validation and tests",
     "next run: the first run of a variant compiles its programs, which later ones find in train.compile_cache",
 )
 
@@ -94,7 +94,7 @@ def plan(
         next_run.setdefault(name, seconds[-1])
     rows = [("variant", "differs in", "parameters", "FLOPs per run", "programs", "peak rate", "next run")]
     for name, config in experiments.items():
-        flops, count = training_flops(config, steps[name]), config.data.num_shapes * PROGRAMS_OF_A_SHAPE
+        flops, count = training_flops(config, steps[name]), training_shapes(config) + OTHER_PROGRAMS
         facts = f"{parameters(config.model):,}", count_text(flops), str(count), _peak(config)
         varied = repeated(definition.sweep, definition.variant(name))
         time_left = "unknown" if unfinished and len(seconds) == 1 else duration(next_run.get(name, 0.0))
@@ -182,10 +182,15 @@ def changes(variant: Variant) -> str:
     return textwrap.shorten(text, LONGEST_DIFFERENCE, placeholder=" ...")
 
 
+def training_shapes(config: ExperimentConfig) -> int:
+    """The most shapes that training batches have."""
+    return 1 if config.data.batching == "packing" else config.data.num_shapes
+
+
 def seconds_by_timing(run: SweepRun, left: int, timed: Timed, is_first: bool) -> float:
     """Seconds of the updates left of a run by a timed one; the first run of a variant compiles its programs."""
     config = run.experiment
-    compiling = timed.compiling * config.data.num_shapes * (1 + OTHER_PROGRAM * (PROGRAMS_OF_A_SHAPE - 1))
+    compiling = timed.compiling * (training_shapes(config) + OTHER_PROGRAM * OTHER_PROGRAMS)
     if not is_first and config.train.compile_cache is not None:
         compiling *= CACHED
     sizes = config.data.task if config.data.corpus in TASKS else config.data

@@ -131,8 +131,9 @@ class RunSetup:
         self.batches = training_batches(config.data, prepared.pairs("train"), shards * config.train.accumulate)
         self.validation: EvaluationBatches | None = None
         if "valid" in prepared.splits and len(pairs := prepared.pairs("valid")):
-            options = {"tokens_per_batch": config.data.tokens_per_batch, "num_shapes": config.data.num_shapes}
-            self.validation = EvaluationBatches(pairs, **options, row_multiple=shards)
+            self.validation = EvaluationBatches(
+                pairs, tokens_per_batch=config.data.tokens_per_batch, row_multiple=shards
+            )
         self.left_out = prepared.left_out("train")
         self.data, self.references = prepared.fingerprint, prepared.texts_digest("valid")
         self.compilations = CompileWatch()

@@ -189,24 +189,25 @@ def groups_of(
     """Groups with every sentence once, the longest first, so that too little memory shows at once.
 
     decode.tokens_per_batch limits rows x target. Similar lengths in a group need little padding, and end at about the
-    same time. Where the lengths of their targets are known (`targets`), these count, and all groups have room for the
-    longest source, for fewer shapes. Only the last group has empty rows, apart from those that make rows a multiple of
-    devices.
+    same time. Every shape takes seconds to compile, so a group has the shape of the one before, until half of its room
+    is enough for as many sentences. Where the lengths of their targets are known (`targets`), these count, and all
+    groups have room for the longest source. Only the last group has empty rows, apart from those that make rows a
+    multiple of devices.
     """
     order = np.argsort(-np.asarray(lengths if targets is None else targets), kind="stable")
     limit = position_limit(model)
     longest = min(filter(None, (decode.max_length, limit)), default=None)
-    begin, devices = 0, mesh.size
+    begin, rows, room = 0, 0, 0
     while begin < len(order):
-        if targets is None:
-            source = rounded_up(lengths[order[begin]])
-            target = max(source + decode.extra_length, decode.min_length)
-        else:
-            source, target = rounded_up(max(lengths)), rounded_up(targets[order[begin]])
-        source, target = min(source, limit or source), min(target, longest or target)
-        rows = devices
-        while rows < len(order) - begin and 2 * rows * target <= decode.tokens_per_batch:
-            rows *= 2
+        left, needed = len(order) - begin, rounded_up((lengths if targets is None else targets)[order[begin]])
+        if not rows or (2 * needed <= room and left >= rows):
+            room = needed
+            source = room if targets is None else rounded_up(max(lengths))
+            target = max(room + decode.extra_length, decode.min_length) if targets is None else room
+            source, target = min(source, limit or source), min(target, longest or target)
+            rows = mesh.size
+            while rows < left and 2 * rows * target <= decode.tokens_per_batch:
+                rows *= 2
         yield Group(order[begin : begin + rows], rows, source, target)
         begin += rows
 
