@@ -5,15 +5,10 @@ import dataclasses
 import pytest
 
 from transformer_jax.config import DecodeConfig
-from transformer_jax.errors import BadInput
-from transformer_jax.files.atomic import write_json
-from transformer_jax.files.record import LARGEST_FILE
 from transformer_jax.runs.records import (
-    MOST_SENTENCES,
     difference,
     lines_sha256,
     named,
-    refuse_too_many,
     search,
     texts_sha256,
     translations,
@@ -64,16 +59,3 @@ def test_translations_are_those_that_were_scored(tmp_path):
     path.with_suffix(".txt").write_text("a\nb c\n")
     assert translations(path, record) == translations(path, {}) == lines
     assert translations(path, {**record, "hypotheses_sha256": "0"}) is None and translations(path, {"n": 3}) is None
-
-
-def test_the_largest_test_set_has_a_record_that_can_be_read(tmp_path):
-    longest = {"bleu_statistics": [9999] * 10, "log_probabilities": -99999.99999, "tokens": 9999}
-    longest |= {"exact_match": 1, "clusters": 999_999}
-    sizes = []
-    for count in (10, 110):
-        write_json(tmp_path / "record", {"sentences": {name: [value] * count for name, value in longest.items()}})
-        sizes.append((tmp_path / "record").stat().st_size)
-    assert (sizes[1] - sizes[0]) / 100 * MOST_SENTENCES < 0.99 * LARGEST_FILE
-    refuse_too_many("test", MOST_SENTENCES)
-    with pytest.raises(BadInput, match="test: has 700,001 sentences"):
-        refuse_too_many("test", MOST_SENTENCES + 1)

@@ -11,7 +11,6 @@ from typing import Any, NotRequired, TypedDict
 
 from transformer_jax import schema
 from transformer_jax.config import DecodeConfig
-from transformer_jax.errors import BadInput
 from transformer_jax.files.digests import sha256
 
 
@@ -56,8 +55,6 @@ DIFFERENCES = {
     "bleu_tokenize": "has another tokenizer of BLEU",
     "version": "was made by another version",
 }
-# Sentences of a test set: a record has up to 190 bytes of each, and must not exceed record.LARGEST_FILE.
-MOST_SENTENCES = 700_000
 # Hexadecimal digits of a digest in a file name.
 SHORT = 8
 
@@ -65,12 +62,6 @@ SHORT = 8
 def texts_sha256(sources: Sequence[str], references: Sequence[str]) -> str:
     """The digest of a test set."""
     return sha256(json.dumps([list(sources), list(references)], ensure_ascii=False))
-
-
-def refuse_too_many(test_set: str, sentences: int) -> None:
-    """Raises BadInput for a test set whose record would be too large."""
-    if sentences > MOST_SENTENCES:
-        raise BadInput(f"{test_set}: has {sentences:,} sentences; at most {MOST_SENTENCES:,} can be evaluated at once")
 
 
 def lines_sha256(lines: Sequence[str]) -> str:

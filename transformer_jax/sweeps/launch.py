@@ -27,7 +27,6 @@ from transformer_jax.files.progress import tell
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.runs.folder import identifying_versions
 from transformer_jax.runs.metrics import counted
-from transformer_jax.runs.records import refuse_too_many
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
 from transformer_jax.sweeps.resolved import ResolvedSweep, training_flops, tune_text
@@ -232,8 +231,6 @@ def prepare_data(sweep: SweepFolder, definition: ResolvedSweep, variants: Sequen
                     f"variant {run.variant!r}: tests = {split!r}: its data has no such sentences; {hint} (data.tests "
                     "names test sets in files, TESTS in the file of a custom corpus its test sets)"
                 )
-            else:
-                refuse_too_many(f"tests = {split!r}", len(prepared.pairs(split)))
         if definition.settings and "valid" not in known:
             problems.append(f"variant {run.variant!r}: settings are chosen by validation loss, and it has no such data")
     if problems:

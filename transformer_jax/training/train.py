@@ -12,7 +12,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -101,10 +101,10 @@ def train(
         pool = ThreadPoolExecutor(COMPILING)
         stack.callback(pool.shutdown, wait=False, cancel_futures=True)
         saved_step, restored = restore(runs, compiled.abstract_state)
-        compiling = compile_ahead(setup, compiled, pool, saved_step or 0)
+        compile_ahead(setup, compiled, pool, saved_step or 0)
         # The checkpoint of a run that was stopped at step 0 has the parameters that it was to start from.
         states = compiled.new_states() if saved_step is None else compiled.join(restored)
-        return Trainer(setup, compiled, advance, runs, evaluator, signals, states, saved_step, compiling).train()
+        return Trainer(setup, compiled, advance, runs, evaluator, signals, states, saved_step).train()
 
 
 def refuse_too_large(states: TrainState) -> None:
@@ -236,7 +236,7 @@ def _read(run: "Recorder", step: int, abstract_state: TrainState) -> tuple[tuple
         return (None, {}), str(damage)
 
 
-def compile_ahead(setup: RunSetup, compiled: CompiledRuns, pool: Executor, step: int) -> Sequence[Future[Any]]:
+def compile_ahead(setup: RunSetup, compiled: CompiledRuns, pool: Executor, step: int) -> None:
     """Starts to compile the programs that are needed after a step, and prints what a log should begin with."""
     steps = setup.batches.first_of_each_shape(step, setup.last_step)
     of_validation = setup.validation.first_of_each_shape() if setup.validation else []
@@ -250,7 +250,6 @@ def compile_ahead(setup: RunSetup, compiled: CompiledRuns, pool: Executor, step:
             tell("warning: there is no validation data: the loss on unseen sentences will not be known")
         if step:
             tell(f"resuming from the checkpoint of step {step:,}")
-    return compiling
 
 
 @dataclasses.dataclass(eq=False)
@@ -265,7 +264,6 @@ class Trainer:
     signals: StopSignals
     states: TrainState
     saved_step: int | None = None  # of the last checkpoint
-    compiling: Sequence[Future[Any]] = ()  # the programs that threads compile, until all are ready
 
     def __post_init__(self) -> None:
         self.train_config, self.step = self.setup.configs[0].train, self.saved_step or 0
@@ -355,10 +353,6 @@ class Trainer:
             for run, (sums, updates) in zip(self.runs, fetched, strict=True)
         ]
         self.progress.report(self.step, lines)
-        if self.compiling and all(program.done() for program in self.compiling):
-            programs = f"all {len(self.compiling)} programs are compiled"
-            self.runs[0].tell(f"step {self.step:>7,}  {programs}; {self.setup.compilations}")
-            self.compiling = []
 
     def save(self) -> None:
         """Starts to write a checkpoint of each run, once the last ones of all are complete: all have a common step."""
