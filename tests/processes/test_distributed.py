@@ -11,9 +11,8 @@ import jax
 import numpy as np
 import pytest
 
-from tests.support.many_processes import free_address, job, train
+from tests.support.many_processes import free_address, job
 from tests.support.training_runs import (
-    assert_same_run,
     environment,
     metrics,
     train_here,
@@ -87,15 +86,6 @@ def test_two_processes_train_as_one_and_one_goes_on_where_a_signal_left_them(pla
     train_here(place / "one", *OPTIONS)
     assert "resuming from the checkpoint of step" in train_here(stopped, *OPTIONS)
     assert_agree(stopped, place / "one")
-
-
-@pytest.mark.drill
-def test_a_restart_of_two_processes_is_the_straight_run(place):
-    """To the bit."""
-    for steps in ("train.steps=18", "train.steps=36"):
-        train(place / "restarted", 2, *OPTIONS, steps)
-    train(place / "straight", 2, *OPTIONS, "train.steps=36")
-    assert_same_run(place / "restarted", place / "straight")
 
 
 def test_the_others_may_be_lost_while_a_checkpoint_is_written():

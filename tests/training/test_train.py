@@ -139,17 +139,6 @@ def test_killed_in_the_middle_of_a_line_of_metrics(place, straight):
     assert_same_run(workdir, straight)
 
 
-@pytest.mark.drill
-def test_on_another_number_of_devices(place, straight):
-    """Resumed on two devices. In short: test_restores_onto_another_number_of_devices in tests/runs."""
-    workdir = resumable(straight, place / "moved")
-    assert_quiet(train_here(workdir, "mesh.fsdp=2", devices=2))
-    for name, array in weights(straight).items():
-        assert np.abs(weights(workdir)[name] - array).max() < 1e-4, name
-    for ours, theirs in zip(metrics(workdir), metrics(straight), strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-3, nan_ok=True)
-
-
 def test_looked_into_it_is_the_same_run(place, straight):
     beyond = train_here(place / "looked into", flags=("--profile=24:2",), status=2)
     assert errors(beyond) == ["error: --profile: this run ends at step 24, before step 25, the last traced"]
