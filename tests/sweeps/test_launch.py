@@ -489,12 +489,6 @@ def test_a_run_that_stopped_by_itself_is_resumed_as_long_as_it_comes_further(fol
     assert pool.started == [["base/seed-0"], ["h-=-4/seed-0"], ["base/seed-0"], ["base/seed-0"]]
 
 
-def test_a_full_disk_stops_the_sweep(states, monkeypatch):
-    monkeypatch.setattr(launch.tempfile, "TemporaryFile", lambda dir: open("/dev/full", "wb"))  # noqa: SIM115
-    found, pool = states(defined(FOUR, seeds=2), {"base/seed-0": ["failed"]}, retries=3)
-    assert found.pop("base/seed-0") == "failed" and set(found.values()) == {"waiting"} and pool.stopped
-
-
 def test_a_signal_stops_all(states):
     signals = StopSignals()
     signals.asked = "by SIGINT"

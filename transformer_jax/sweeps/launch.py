@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,6 @@ from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Failed, did_you_mean
 from transformer_jax.evaluation import load_metrics
 from transformer_jax.files import remote
-from transformer_jax.files.atomic import explained
 from transformer_jax.files.progress import tell
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.runs.folder import identifying_versions
@@ -40,8 +38,6 @@ THEN = {
     "failed": "the same command tries again",
     "diverged": "a diverged run is not repeated unless its folder is removed",
 }
-# Bytes that must be free for another run to start after one that failed.
-ROOM = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -360,15 +356,14 @@ def run_jobs(
 ) -> None:
     """Returns when all runs have ended; after a stop signal, or a failure with `fail_fast`, when all are saved.
 
-    A run that saved and stopped by itself, as after `train.hours`, is resumed if it came further. A full disk stops all
-    runs, because each of them would fail.
+    A run that saved and stopped by itself, as after `train.hours`, is resumed if it came further.
     """
     pending, failures, reached = list(jobs), collections.Counter[str](), collections.Counter[str]()
-    stopping = disk_is_full = False
+    stopping = False
     progress.pending |= {run.run_id: "waiting" for job in jobs for run in job}
     while pending or pool.is_busy():
         too_many = fail_fast and any(count > retries for count in failures.values())
-        if not stopping and (signals.asked or too_many or disk_is_full):
+        if not stopping and (signals.asked or too_many):
             stopping = True
             pool.stop()
         pending = [] if stopping else pool.start(pending)
@@ -382,8 +377,7 @@ def run_jobs(
             if status.state == "failed":
                 failures[run.run_id] += 1
                 may_start = failures[run.run_id] <= retries
-                disk_is_full = disk_is_full or not has_room(run.path)
-            if may_start and not stopping and not disk_is_full:
+            if may_start and not stopping:
                 reason = status.error.partition("\n")[0]
                 progress.print(f"{run.name}: {status.state}, starting it again: {reason}")
                 progress.pending[run.run_id] = "waiting"
@@ -393,18 +387,6 @@ def run_jobs(
         if pending or pool.is_busy():
             time.sleep(pool.seconds_between_polls)
     progress.show_changes(now=True)
-
-
-def has_room(folder: Path) -> bool:
-    """Whether there is room for a small file in this folder; tells why not."""
-    try:
-        with explained(folder), tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(ROOM))
-            file.flush()
-    except Failed as full:
-        tell(f"the sweep stops: {full}")
-        return False
-    return True
 
 
 def grouped(runs: Sequence[SweepRun], at_most: int | None) -> list[list[SweepRun]]:
