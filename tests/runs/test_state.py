@@ -31,7 +31,7 @@ def status(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("recorded", "has_lock", "state", "exit_status"),
     [
-        (None, False, "stopped", EXIT_UNFINISHED),  # of a version without records
+        (None, False, "stopped", EXIT_UNFINISHED),  # its record is lost
         ("finished", False, "finished", 0),
         ("stopped", False, "stopped", EXIT_UNFINISHED),
         ("diverged", False, "diverged", 1),

@@ -30,12 +30,12 @@ def status_of_run(run: Path) -> dict[str, Any]:
     The states: waiting (it has not begun), running, finished, stopped (it can be resumed), interrupted (its process is
     gone), failed (its process ended with an error), diverged.
     """
-    record, versions = _record(run / STATE), _record(run / "versions.json")
+    record, steps = _record(run / STATE), _record(run / "versions.json").get("last_step")
     metrics, lock = run / "metrics.jsonl", run / ".lock"
     line: dict[str, Any] = next(newest_metrics(metrics), {})
     latest = max(map(_time_of_change, (run / STATE, metrics, lock)))
-    step, steps = line.get("step", 0), versions.get("last_step")
-    state = record.get("state", "waiting" if not step else "finished" if step == steps else "stopped")
+    step = line.get("step", 0)
+    state = record.get("state", "stopped" if step else "waiting")
     holder = ""  # process 7 on HOST
     with contextlib.suppress(OSError):
         holder = lock.read_text().partition("\n")[0]
