@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import linen_model
 import numpy as np
 import side_by_side
@@ -93,6 +94,37 @@ def repeated(step: Callable[..., Any], state: Any, batch: tuple[Any, ...]) -> St
     return once
 
 
+def products(config: ModelConfig, batch: Batch) -> Step:
+    """The matrix products of a step and nothing else: a bound for what any other change of the step could save.
+
+    The products inside attention, a few percent, are left out.
+    """
+    width, encoder, decoder = config.d_model, config.num_encoder_layers, config.num_decoder_layers
+    counts = {
+        (width, width): 4 * encoder + 8 * decoder,
+        (width, config.d_ff): encoder + decoder,
+        (config.d_ff, width): encoder + decoder,
+        (width, config.vocab_size): 1,
+    }
+    forward = jax.jit(lambda x, w, dy: x @ w)
+    input_gradient = jax.jit(lambda x, w, dy: jnp.einsum("mn,kn->mk", dy, w))
+    weight_gradient = jax.jit(lambda x, w, dy: jnp.einsum("mk,mn->kn", x, dy))
+
+    def arrays(rows: int, of_in: int, of_out: int) -> list[jax.Array]:
+        random = np.random.default_rng(0)
+        sizes = (rows, of_in), (of_in, of_out), (rows, of_out)
+        return [jnp.asarray(random.normal(size=size), np.float32) for size in sizes]
+
+    made = {shape: arrays(batch.source.size, *shape) for shape in counts}
+
+    def once() -> None:
+        for shape, count in counts.items():
+            for product in (forward, input_gradient, weight_gradient) * count:
+                jax.block_until_ready(product(*made[shape]))
+
+    return once
+
+
 def torch_step(autocast: bool, compiled: bool) -> Callable[[ModelConfig, Batch], Step]:
     def build(config: ModelConfig, batch: Batch) -> Step:
         import torch_model
@@ -111,6 +143,7 @@ def in_bfloat16(build: Callable[[ModelConfig, Batch], Step]) -> Callable[[ModelC
 SYSTEMS = {
     "ours": System("transformer_jax", "jax float32", ours),
     "linen": System("flax linen", "jax float32", linen),
+    "products": System("only its matrix products", "jax float32", products),
     "torch": System("torch eager", "torch float32", torch_step(autocast=False, compiled=False)),
     "torch-compiled": System("torch compiled", "torch float32", torch_step(autocast=False, compiled=True)),
     "ours-bf16": System("transformer_jax bfloat16", "jax bfloat16", in_bfloat16(ours)),
