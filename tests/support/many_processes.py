@@ -4,7 +4,7 @@ import contextlib
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.support.training_runs import command, environment
@@ -28,15 +28,21 @@ class Job:
         processes: int,
         *options: str,
         devices: int = 1,
+        present: int | None = None,
         program: str | None = None,
+        numbers: Sequence[int] | None = None,
     ):
-        """They run the command, or a program around it."""
+        """Of the processes, `present` really start: all, unless given. They run the command, or a program around it.
+
+        `numbers` are what they are called, if it is not 0, 1, ...
+        """
         self.logs = workdir.with_name(f"{workdir.name}.logs")
         self.logs.mkdir(exist_ok=True)
         flags = (f"--coordinator={free_address()}", f"--processes={processes}")
         self.processes = []
-        for number in range(processes):
-            started = [*command(workdir, *options), *flags, f"--process-id={number}"]
+        for number in range(processes if present is None else present):
+            called = number if numbers is None else numbers[number]
+            started = [*command(workdir, *options), *flags, f"--process-id={called}"]
             if program is not None:
                 started = [started[0], "-c", program, *started[3:]]
             with open(self.logs / str(number), "w") as log:
