@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 # The translations on the page.
 SAMPLES = 12
-# The most points of a curve.
-MOST_POINTS = 2000
 NEXT_COMMANDS = """transformer-jax translate --workdir={run}
 transformer-jax evaluate --workdir={run} --split=test
 transformer-jax plot attention --workdir={run} --text="..." --output=attention.html"""
@@ -42,13 +40,11 @@ NUMBERS = {
 def run_page(folder: RunFolder, weights: str) -> str:
     """The page of the run in a folder, with these weights."""
     from transformer_jax.data.prepared import Prepared
-    from transformer_jax.runs.metrics import is_validation, metrics_lines
+    from transformer_jax.runs.metrics import metrics_lines
     from transformer_jax.translation.load import load_run
 
     run = load_run(folder.path, weights)
-    lines = thinned(line for line in metrics_lines(folder.metrics) if not is_validation(line))
-    lines += thinned(line for line in metrics_lines(folder.metrics) if is_validation(line))
-    lines.sort(key=lambda line: line["step"])
+    lines = sorted(metrics_lines(folder.metrics), key=lambda line: line["step"])
     prepared = Prepared.open(folder.data(run.config))
     split = next((split for split in ("test", "valid") if split in prepared.splits), None)
     sources, references = prepared.texts(split) if split else ([], [])
@@ -74,19 +70,6 @@ def scores(run_path: Path, split: str, weights: str, run: Run) -> dict[str, str]
     if records.difference(record, {"weights_sha256": run.weights_sha256, "decode": records.search(decode)}):
         return {}
     return {f"{name} on {split}": f"{record['measures'][name.lower()]['score']:.1f}" for name in ("BLEU", "chrF")}
-
-
-def thinned(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Lines at equal distances, of which a curve has enough, and the last one."""
-    kept: list[dict[str, Any]] = []
-    every, last = 1, None
-    for number, line in enumerate(lines):
-        last = line
-        if number % every == 0:
-            kept.append(line)
-        if len(kept) > MOST_POINTS:
-            kept, every = kept[::2], 2 * every
-    return kept if last is None or kept[-1] is last else [*kept, last]
 
 
 def run_numbers(run: Run, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -32,9 +32,7 @@ from transformer_jax.sweeps.folder import SweepFolder
 JSON = "report.json"
 MADE_BY = "transformer-jax report"
 LONGEST_NAME = 80  # bytes
-# Letters of a part of a CSV file.
-PART = 1 << 20
-Content = bytes | str | Iterator[str]  # of a file, or its parts
+Content = bytes | str  # of a file
 # The facts that are comments of a LaTeX table.
 IN_LATEX = ("primary", "command", "transformer_jax", "transformer_jax_sha256", "commit", "jax", "cpu", "devices")
 
@@ -92,9 +90,8 @@ def write_files(files: Mapping[str, Content], folder: Path, output: str | Path |
                 raise BadInput(f"{directory}: has {', '.join(taken)}, not of a report; give another --output")
         for name, content in files.items():
             with write_atomically(directory / name) as file:
-                for part in [content] if isinstance(content, (bytes, str)) else content:
-                    # A lone surrogate, which JSON can hold and UTF-8 cannot, is written as an escape.
-                    file.write(part.encode(errors="backslashreplace") if isinstance(part, str) else part)
+                # A lone surrogate, which JSON can hold and UTF-8 cannot, is written as an escape.
+                file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
     return [directory / name for name in files]
 
 
@@ -107,7 +104,7 @@ def _files(report: Report, form: str, columns: Sequence[str] = ()) -> Iterator[t
         yield "checklist.md", _checklist(report)
         yield "table.csv", _csv([row for test in report.tests for row in test.rows])
         yield "runs.csv", _csv(score_records(report.sweep))
-        yield "curves.csv", _csv_parts(*curve_records(report.sweep))
+        yield "curves.csv", _csv_text(*curve_records(report.sweep))
         if contrasts := [row for test in report.tests for row in contrast_records(test.findings)]:
             yield "contrasts.csv", _csv(contrasts)
         if analyses := [row for section in report.analyses for row in section.facts]:
@@ -191,21 +188,16 @@ def _image(plot: Plot) -> str:
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     columns = dict.fromkeys(name for row in rows for name in row)  # test sets may differ in what is measured
-    return "".join(_csv_parts(columns, rows))
+    return _csv_text(columns, rows)
 
 
-def _csv_parts(columns: Collection[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A CSV file of any length, in parts."""
+def _csv_text(columns: Collection[str], rows: Iterable[Mapping[str, Any]]) -> str:
     file = io.StringIO()
     writer = csv.DictWriter(file, columns, lineterminator="\n")
     writer.writerow({name: text.cell(name) for name in columns})
     for row in rows:
         writer.writerow({name: text.cell(value) for name, value in row.items()})
-        if file.tell() > PART:
-            yield file.getvalue()
-            file = io.StringIO()
-            writer = csv.DictWriter(file, columns, lineterminator="\n")
-    yield file.getvalue()
+    return file.getvalue()
 
 
 def _named(title: str) -> str:
