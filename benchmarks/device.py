@@ -43,7 +43,7 @@ from transformer_jax.model.size import training_flops
 from transformer_jax.planning import here, memory
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.processes.hardware import memory_peak, peak_flops
-from transformer_jax.training.compiled import CompiledRuns, for_mesh
+from transformer_jax.training.compiled import CompiledRuns, decided_for
 from transformer_jax.translation.log_probabilities import token_log_probabilities
 from transformer_jax.translation.translate import Rows, search
 from transformer_jax.update import sharding
@@ -108,7 +108,7 @@ def checked_params() -> Any:
 def value_and_gradient(device: jax.Device, **changes: Any) -> Any:
     """Of the mean loss, with changes to the checked model."""
     config = ExperimentConfig(model=dataclasses.replace(CHECKED, **changes))
-    resolved = for_mesh(config, sharding.make_mesh(MeshConfig(), [device]), is_training=True)
+    resolved = decided_for(config, sharding.make_mesh(MeshConfig(), [device]), is_training=True)
 
     objective = Objective.of(config.train, None)
 
@@ -144,7 +144,9 @@ def step_beside_cpu(size: Size) -> Figures:
 
 def fused_beside_plain(size: Size) -> Figures:
     device, bfloat16 = jax.devices()[0], {"dtype": "bfloat16"}
-    chosen = fused.resolved(dataclasses.replace(CHECKED, **bfloat16), device, is_local=True).attention_implementation
+    chosen = fused.resolved(
+        dataclasses.replace(CHECKED, **bfloat16), device, has_whole_heads=True
+    ).attention_implementation
     plain, best = (value_and_gradient(device, **bfloat16, attention_implementation=one) for one in ("plain", chosen))
     return judged({"auto is": chosen, **differences(best, plain)}, 0.05)
 

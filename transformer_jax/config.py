@@ -341,6 +341,10 @@ class OptimizerConfig(Section):
         """Whether `peak_rate` is known before the data: with warmup_share equation 3 needs the number of updates."""
         return self.learning_rate is not None or self.warmup_share is None
 
+    def warmup_of(self, updates: int) -> int:
+        """The updates of warmup in a run of so many updates."""
+        return self.warmup_steps if self.warmup_share is None else max(1, round(self.warmup_share * updates))
+
     def peak_rate(self, d_model: int) -> float:
         """The learning rate after the warmup. The default is equation 3's."""
         return self.learning_rate or (d_model * max(self.warmup_steps, 1)) ** -0.5

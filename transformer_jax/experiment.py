@@ -199,7 +199,7 @@ def in_updates(experiment: ExperimentConfig, prepared: Prepared, folder: RunFold
         return experiment
     updates = train.last_step(training_batches(experiment.data, prepared.pairs("train")).steps_per_epoch)
     if optimizer.warmup_share is not None:
-        warmup_steps = max(1, round(optimizer.warmup_share * updates))
+        warmup_steps = optimizer.warmup_of(updates)
         is_resumed = folder.config.is_file() and folder.saved_steps()
         stored = folder.stored_config().optimizer if is_resumed else None
         if stored is not None and stored.warmup_share == optimizer.warmup_share:

@@ -148,7 +148,7 @@ def _search(config: ExperimentConfig, mesh: Mesh, shape: Shape) -> Any:
     model, by_row, rows = build.with_loaded_modules(config.model), translate.rows_sharding(mesh), shape.rows
     group = next(translate.groups_of(model, config.decode, mesh, [shape.source]))  # its room for both sides
     params = abstract_params(model)
-    shardings = sharding.state_shardings({"params": params}, mesh, model, config.mesh.replicate)["params"]
+    shardings = sharding.param_shardings(params, mesh, model, config.mesh.replicate)
     numbers_B = jax.ShapeDtypeStruct((rows,), np.int32, sharding=by_row)
     return translate.compiled_search(model, mesh).trace(
         jax.tree.map(lambda leaf, spec: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=spec), params, shardings),

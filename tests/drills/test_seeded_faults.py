@@ -95,7 +95,7 @@ update/step.py: update/test_step.py
   + gradient(params, microbatch, jax.random.fold_in(key, 0))
 update/step.py: update/test_sharding.py
   gradients are not summed over devices
-  - return jax.lax.psum(gradient, "data" if "fsdp" in shard else sharding.BATCH_AXES)
+  - return jax.lax.psum(gradient, "data" if "fsdp" in spec else sharding.BATCH_AXES)
   + return gradient
 search/targets.py: search/test_beam.py
   the GNMT penalty is off by one

@@ -131,10 +131,12 @@ def test_a_step_with_kernels_equals_the_plain_one_where_devices_divide_rows_and_
 
 def test_kernels_are_used_where_a_device_has_whole_heads_of_its_own_rows(monkeypatch):
     found = []
-    monkeypatch.setattr(fused, "resolved", lambda config, device, is_local: found.append(is_local) or config)
+    monkeypatch.setattr(
+        fused, "resolved", lambda config, device, has_whole_heads: found.append(has_whole_heads) or config
+    )
     for data, tensor, heads in ((8, 1, 1), (4, 2, 2), (4, 2, 1), (1, 8, 8)):
         config = experiment(mesh__data=data, mesh__tensor=tensor, model__num_key_value_heads=heads, model__num_heads=8)
-        compiled.for_mesh(config, sharding.make_mesh(config.mesh), is_training=True)
+        compiled.decided_for(config, sharding.make_mesh(config.mesh), is_training=True)
     assert found == [True, True, False, False]
 
 

@@ -15,7 +15,7 @@ from transformer_jax import load_run
 from transformer_jax.config import DecodeConfig, MeshConfig
 from transformer_jax.search import beam
 from transformer_jax.translation import translate
-from transformer_jax.update.sharding import make_mesh, state_shardings
+from transformer_jax.update.sharding import make_mesh, param_shardings
 
 TEXTS = [sentence(number) for number in (1, 5, 6, 7, 9, 10, 11, 13, 14, 15, 17, 18, 21, 22, 23, 25, 26)]
 PAIRS = list(zip(TEXTS, TEXTS[::-1], strict=True))
@@ -100,7 +100,7 @@ def compiled_search(sizes, tail=None, **model_options):
     rows = translate.Rows(np.full((32, 4), 5, np.int32), np.full(32, 9, np.int32), np.arange(32, dtype=np.int32))
     options = {"mesh": mesh, "model": model.config, "decode": DecodeConfig(beam=2), "max_length": 12, "tail": tail}
     params = variables["params"]
-    params = jax.device_put(params, state_shardings({"params": params}, mesh, model.config)["params"])
+    params = jax.device_put(params, param_shardings(params, mesh, model.config))
     searched = jax.jit(functools.partial(translate.search_on, **options))
     return searched.lower(params, jax.device_put(rows, translate.rows_sharding(mesh))).compile().as_text()
 

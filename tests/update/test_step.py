@@ -24,7 +24,7 @@ from tests.support.small_runs import (
 from transformer_jax.data.batching import Batch
 from transformer_jax.errors import BadInput
 from transformer_jax.model.transformer import Transformer
-from transformer_jax.training.compiled import for_mesh, make_eval_step, make_train_step
+from transformer_jax.training.compiled import decided_for, make_eval_step, make_train_step
 from transformer_jax.update.loss import Objective
 from transformer_jax.update.optimizer import make_schedule
 from transformer_jax.update.step import (
@@ -255,7 +255,7 @@ def described_mesh(platform):
     ],
 )  # fmt: skip
 def test_the_devices_decide_what_is_recomputed_unless_the_config_does(platform, wanted, is_computed_again):
-    resolved = for_mesh(experiment(train__rematerialize=wanted), described_mesh(platform), is_training=True)
+    resolved = decided_for(experiment(train__rematerialize=wanted), described_mesh(platform), is_training=True)
     assert (resolved.train.rematerialize == "activations") == is_computed_again
 
 

@@ -89,8 +89,8 @@ class _Batches:
     def _cut(self, plan: Plan, number: int, shards: Sequence[int], of: int, epoch: int = 0) -> tuple[Batch, np.ndarray]:
         """The rows of these shards (ascending numbers) of a batch of the plan, and the pairs in them.
 
-        Empty rows follow the real ones until the rows are a multiple of `row_multiple`, which is one of `of`, so real
-        rows never move.
+        Empty rows follow the real ones until their number is a multiple of `row_multiple`, itself a multiple of `of`:
+        so a real row has the same number whatever `of` is.
         """
         first, end, shape_number = plan.batches[number].tolist()
         shape = self.shapes[shape_number]
@@ -144,8 +144,8 @@ class TrainingBatches(_Batches, ABC):
             grown = np.ceil(sampler.growth(*pairs.side(side)) * self._room[side]).astype(np.int64)
             self._room[side] = np.maximum(np.minimum(grown, limit), self._room[side])
         self._planned = [room[self._kept] for room in self._room]
-        self._source_lengths = self._source_lengths[self._kept]
-        self._target_lengths = self._target_lengths[self._kept]
+        self._kept_source_lengths = self._source_lengths[self._kept]
+        self._kept_target_lengths = self._target_lengths[self._kept]
         self._batches_of_shape = self._lay_out(tokens_per_batch, limit, num_shapes)
         self.steps_per_epoch = sum(self._batches_of_shape)
 
@@ -190,7 +190,7 @@ class TrainingBatches(_Batches, ABC):
         """Statistics of the batches as they are trained on, with the rows added for devices and accumulation."""
         shapes = [shape._replace(rows=_rounded_up(shape.rows, self._row_multiple)) for shape in self.shapes]
         counted = tuple(zip(shapes, self._batches_of_shape, strict=True))
-        source_tokens, target_tokens = int(self._source_lengths.sum()), int(self._target_lengths.sum())
+        source_tokens, target_tokens = int(self._kept_source_lengths.sum()), int(self._kept_target_lengths.sum())
         cells = sum(n * shape.rows * (shape.source + shape.target) for shape, n in counted)
         return BatchStatistics(
             pairs=len(self._kept),
@@ -199,7 +199,7 @@ class TrainingBatches(_Batches, ABC):
             shapes=counted,
             source_tokens=source_tokens,
             target_tokens=target_tokens,
-            longest_target=int(self._target_lengths.max()),
+            longest_target=int(self._kept_target_lengths.max()),
             share=(source_tokens + target_tokens) / cells,
         )
 

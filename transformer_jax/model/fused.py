@@ -26,10 +26,10 @@ CUDNN = "cudnn"  # how jax.nn.dot_product_attention calls these kernels; tests r
 LARGEST_HEAD = 128  # Hopper has kernels for 256, but what is traced does not know the GPU
 
 
-def resolved(config: ModelConfig, device: jax.Device, is_local: bool) -> ModelConfig:
+def resolved(config: ModelConfig, device: jax.Device, has_whole_heads: bool) -> ModelConfig:
     """The config for a program on such devices: `auto` is decided, and what cannot run there becomes `plain`.
 
-    `is_local`: each device computes whole heads of its rows. Where XLA divides a program, a kernel's rows and
+    `has_whole_heads`: each device computes whole heads of its rows. Where XLA divides a program, a kernel's rows and
     their lengths may be divided in different ways.
     """
     wanted, width = config.attention_implementation, config.key_size
@@ -40,7 +40,7 @@ def resolved(config: ModelConfig, device: jax.Device, is_local: bool) -> ModelCo
         "cuDNN has no model.attention_softcap": config.attention_softcap is not None,
         f"cuDNN needs d_k = d_v, not {width} and {config.value_size}": width != config.value_size,
         f"cuDNN needs an NVIDIA GPU, Ampere or later, not {device.device_kind}": not has_kernels,
-        "cuDNN needs devices that divide a batch by rows, and by whole heads": not is_local,
+        "cuDNN needs devices that divide a batch by rows, and by whole heads": not has_whole_heads,
         f"cuDNN needs model.dtype = bfloat16, not {config.dtype}": config.dtype != "bfloat16",
         f"cuDNN needs d_k <= {LARGEST_HEAD}, a multiple of 8, not {width}": width % 8 > 0 or width > LARGEST_HEAD,
     }

@@ -1,4 +1,4 @@
-"""The one place that compiles training: each function of update/step.py, pure and for one run, is wrapped here once.
+"""Training compiled: the functions of update/step.py, pure and for one run, as programs of one run or of several.
 
 | layer | one run | several runs as one program |
 |---|---|---|
@@ -57,13 +57,13 @@ COMPILING = max(1, min(cores() // 2, 8))
 Advance = Callable[[TrainState, Any], tuple[TrainState, StepOutcome]]
 
 
-def for_mesh(config: ExperimentConfig, mesh: Mesh, is_training: bool) -> ExperimentConfig:
+def decided_for(config: ExperimentConfig, mesh: Mesh, is_training: bool) -> ExperimentConfig:
     """The config of a program for this mesh: `auto` is decided, and custom modules are loaded."""
     device, train = mesh.devices.flat[0], config.train
     # XLA cannot partition fused kernels: in the `shard_map` of training a device has whole heads of its rows.
-    has_whole_heads = config.model.key_value_heads % mesh.shape["tensor"] == 0
-    is_local = mesh.size == 1 or (is_training and has_whole_heads and sharding.batch_shards(mesh) > 1)
-    model = fused.resolved(build.with_loaded_modules(config.model), device, is_local)
+    divides_heads = config.model.key_value_heads % mesh.shape["tensor"] == 0
+    has_whole_heads = mesh.size == 1 or (is_training and divides_heads and sharding.batch_shards(mesh) > 1)
+    model = fused.resolved(build.with_loaded_modules(config.model), device, has_whole_heads)
     recomputes = train.rematerialize == "activations" or (train.rematerialize == "auto" and device.platform == "tpu")
     recomputed = "activations" if recomputes else "nothing"
     return with_values(dataclasses.replace(config, model=model), {"train.rematerialize": recomputed})
@@ -113,7 +113,10 @@ def make_train_step(
 def jit_step(config: ExperimentConfig, optimizer: Optimizer, mesh: Mesh, abstract: TrainState | None = None) -> Any:
     """The step of `make_train_step`, for batches that the mesh divides evenly."""
     abstract = abstract or TrainState.abstract(config, optimizer, mesh)
-    trained, objective = for_mesh(config, mesh, is_training=True), Objective.of(config.train, load_loss(config.train))
+    trained, objective = (
+        decided_for(config, mesh, is_training=True),
+        Objective.of(config.train, load_loss(config.train)),
+    )
 
     def step(seed: jax.Array, state: TrainState, batch: Any) -> tuple[TrainState, StepOutcome]:
         return train_step(trained, objective, optimizer, mesh, jax.random.key(seed), state, as_batch(batch))
@@ -136,7 +139,7 @@ def _jit_step(step: Callable[..., Any], mesh: Mesh, shardings: TrainState, optio
 
 def make_eval_step(config: ExperimentConfig, mesh: Mesh) -> Callable[[Any, Any], TokenSums]:
     """The jitted evaluation (params, batch) -> sums, without dropout and z-loss."""
-    evaluated = for_mesh(config, mesh, is_training=False)
+    evaluated = decided_for(config, mesh, is_training=False)
     objective = Objective.of(config.train, load_loss(config.train), is_training=False)
     return jax.jit(
         lambda params, batch: batch_sums(evaluated, objective, params, as_batch(batch)),
@@ -157,7 +160,7 @@ def jit_together(
     (numbers, params, batch) -> sums.
     """
     config, everywhere, options = configs[0], NamedSharding(mesh, PartitionSpec()), unfused(mesh)
-    trained, evaluated = (for_mesh(config, mesh, is_training=is_training) for is_training in (True, False))
+    trained, evaluated = (decided_for(config, mesh, is_training=is_training) for is_training in (True, False))
     loss, factors = load_loss(config.train), mup_rate_factors(config.model)
 
     def new_one(seed: jax.Array, numbers: Any) -> TrainState:

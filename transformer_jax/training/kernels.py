@@ -25,7 +25,7 @@ def checked(config: ModelConfig, device: jax.Device) -> ModelConfig:
 
     Compares value and gradients with JAX's own formula on a tiny batch, in less than a second, outside of jit.
     """
-    if fused.resolved(config, device, is_local=True).attention_implementation != "cudnn":
+    if fused.resolved(config, device, has_whole_heads=True).attention_implementation != "cudnn":
         return config
     try:
         with jax.default_device(device):

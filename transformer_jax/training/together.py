@@ -1,6 +1,7 @@
 """Which runs can train together, as one program (`compiled.jit_together`): those that differ only in numbers.
 
-These are the seed, the rates of dropout, label smoothing, the learning rate's schedule, and the optimizer's numbers.
+These are the seed, the rates of dropout, label smoothing, the z-loss, the learning rate's schedule, and the optimizer's
+numbers.
 """
 
 from collections.abc import Sequence

@@ -21,7 +21,7 @@ from transformer_jax.runs.export import SavedWeights, Weights, flat, read_export
 from transformer_jax.runs.folder import ORIGIN, WEIGHTS, RunFolder
 from transformer_jax.translation.log_probabilities import Attention, Captor, Scorer, token_pairs
 from transformer_jax.translation.translate import Translation, Translator
-from transformer_jax.update.sharding import make_mesh, state_shardings
+from transformer_jax.update.sharding import make_mesh, param_shardings
 
 
 class Score(NamedTuple):
@@ -52,8 +52,7 @@ class Run:
         self.steps = steps  # of these weights; several if they are an average
         mesh = mesh or MeshConfig()
         self._mesh = make_mesh(mesh, jax.local_devices())
-        shardings = state_shardings({"params": params}, self._mesh, config.model, mesh.replicate)["params"]
-        self.params = jax.device_put(params, shardings)
+        self.params = jax.device_put(params, param_shardings(params, self._mesh, config.model, mesh.replicate))
         self._use({})
 
     def _use(self, changes: Mapping[str, Change]) -> None:

@@ -39,7 +39,7 @@ class Scorer:
 
     def __init__(self, model: ModelConfig, mesh: Mesh, changes: Mapping[str, Change]):
         self._mesh, self._model = mesh, model
-        model = fused.resolved(build.with_loaded_modules(model), mesh.devices.flat[0], is_local=mesh.size == 1)
+        model = fused.resolved(build.with_loaded_modules(model), mesh.devices.flat[0], has_whole_heads=mesh.size == 1)
         self._score = jax.jit(
             patch(lambda params, batch: token_log_probabilities(model, params, batch), changes),
             out_shardings=NamedSharding(mesh, PartitionSpec()),

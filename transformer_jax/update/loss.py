@@ -34,7 +34,7 @@ class TokenSums(NamedTuple):
 
 
 class LogitLimits(NamedTuple):
-    """How many logits a device has at once in training.
+    """How many logits a device has at once.
 
     The times of a batch are cut into slices; the gradients of one slice's logits are `held` at once (256 MiB in
     float32). On some TPUs a slice is cut into pieces, whose logits are `computed` one after another (model/tpu.py).
@@ -77,7 +77,7 @@ class Objective(NamedTuple):
 
     @classmethod
     def of(cls, train: TrainConfig, function: CustomFunction | None, is_training: bool = True) -> "Objective":
-        """The loss of training; for validation without the terms that only regularize, such as the z-loss."""
+        """The loss of training; for validation without the z-loss."""
         return cls(train.label_smoothing, train.smoothing_over, train.z_loss if is_training else 0.0, function)
 
     def terms(self, classes: int) -> Terms:

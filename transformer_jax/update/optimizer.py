@@ -4,6 +4,7 @@ The learning rate is a function of the number of updates made so far. Optax coun
 """
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import math
@@ -103,9 +104,8 @@ def _custom_schedule(config: OptimizerConfig, peak: float, d_model: int, steps: 
 def make_optimizer(config: ExperimentConfig) -> optax.GradientTransformation:
     """The optimizer of a config, with its clipping, groups, schedule over train.steps, and muP's learning rates."""
     check_experiment(config)
-    settings, steps = config.optimizer, config.train.steps
-    if settings.warmup_share is not None:
-        settings = with_values(settings, {"warmup_steps": max(1, round(settings.warmup_share * steps))})
+    steps = config.train.steps
+    settings = dataclasses.replace(config.optimizer, warmup_steps=config.optimizer.warmup_of(steps))
     schedule = make_schedule(settings, config.model.base_d_model, steps)
     return optimizer_of(settings, schedule, mup_rate_factors(config.model))
 

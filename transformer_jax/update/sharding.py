@@ -119,6 +119,11 @@ def state_shardings(abstract_state: Any, mesh: Mesh, model: ModelConfig, replica
     return shardings
 
 
+def param_shardings(params: Any, mesh: Mesh, model: ModelConfig, replicate: Sequence[str] = ()) -> Any:
+    """A sharding for every parameter."""
+    return state_shardings({"params": params}, mesh, model, replicate)["params"]
+
+
 def path_name(path: Any) -> str:
     """A leaf's path as text: params/encoder/layers_0/self_attention/query/kernel."""
     return "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path)

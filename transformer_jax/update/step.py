@@ -4,18 +4,23 @@ The path of a batch: `train_step` passes it to `batch_gradient`, which gives eve
 them into microbatches, and `batch_sums` runs the model and the loss on each. The gradients of all rows are summed,
 divided by the weight of all tokens, and go to the optimizer.
 
-Sums over devices. Each device differentiates the loss of its own rows. A parameter that it holds whole needs one `psum`
-over `data` and `fsdp`, after the last microbatch. A parameter that is divided over `fsdp` is gathered inside what is
-differentiated, and the derivative of gathering sums over `fsdp` and scatters. This happens in every microbatch, so that
-a device adds up only its part of the gradient. Then only `data` is left for `psum`.
+Sums over devices. The loss is a sum over rows, so its gradient is the sum of the gradients of the devices' rows:
+
+| a parameter is | in every microbatch | after the last one |
+|---|---|---|
+| whole | | `psum` over `data` and `fsdp` |
+| divided over `fsdp` | gathered where it is used; the derivative sums over `fsdp` and scatters | `psum` over `data` |
+
+Both columns read the same shardings (in `sharding.gathered` and `batch_gradient`). Being divided over `tensor`, too,
+changes nothing here: there XLA keeps the meaning of the undivided program.
 
 Dropout depends neither on the devices nor on where a run was interrupted. Its mask follows from the seed and the step
-(the key), the number of the microbatch, the module's path and its number of calls (flax), the element's row in the
-microbatch and place in the row, and the row's length (model/layers.py). With A microbatches, row g of a batch is row
-g // A of microbatch g % A: each device has a multiple of A rows, takes every A-th of them, and counts on from the
-devices before it. Empty rows, which fill up a batch, come last.
+(the key), the number of the microbatch, the module's path and its number of calls (flax), the element's row (of the
+microbatch, or of its blocks in a window), its place in the row, and the row's length (model/layers.py). With A
+microbatches, row g of a batch is row g // A of microbatch g % A: each device has a multiple of A rows, takes every A-th
+of them, and counts on from the devices before it. Empty rows, which fill up a batch, come last.
 
-A *step* takes one batch. An *update* is a step whose gradient was finite, so that it changed the parameters.
+A *step* takes one batch. An *update* is a step whose gradient had a finite norm, so that it changed the parameters.
 """
 
 import functools
@@ -178,7 +183,6 @@ def train_step(
     `key` is the run's, the same for all steps.
     """
     key = jax.random.fold_in(key, state.step)
-    # On TPUs XLA otherwise moves activations to memory and back.
     with matmul_precision(config.model), products_for_tpus(mesh.devices.flat[0].platform == "tpu"):
         gradients, (sums, source_tokens) = batch_gradient(config, objective, mesh, state.params, batch, key)
     # All are sums over the tokens of all microbatches and devices. Here the gradients become means.
@@ -228,29 +232,29 @@ def batch_gradient(
     """
     if sharding.batch_shards(mesh) == 1:
         return rows_gradient(config, objective, mesh, params, batch, key)
-    shardings = sharding.state_shardings({"params": params}, mesh, config.model, config.mesh.replicate)["params"]
-    shards = sharding.specs_over("fsdp", shardings)
+    shardings = sharding.param_shardings(params, mesh, config.model, config.mesh.replicate)
+    fsdp_specs = sharding.specs_over("fsdp", shardings)
 
-    def summed(gradient: jax.Array, shard: PartitionSpec) -> jax.Array:
-        return jax.lax.psum(gradient, "data" if "fsdp" in shard else sharding.BATCH_AXES)
+    def summed(gradient: jax.Array, spec: PartitionSpec) -> jax.Array:
+        return jax.lax.psum(gradient, "data" if "fsdp" in spec else sharding.BATCH_AXES)
 
     def on_each_device(params: Any, rows: Batch, key: jax.Array) -> Any:
         with rows_divided_over(sharding.BATCH_AXES):
             gather = functools.partial(sharding.gathered, shardings=shardings)
             gradient, sums = rows_gradient(config, objective, mesh, params, rows, key, gather)
-        return jax.tree.map(summed, gradient, shards), jax.lax.psum(sums, sharding.BATCH_AXES)
+        return jax.tree.map(summed, gradient, fsdp_specs), jax.lax.psum(sums, sharding.BATCH_AXES)
 
-    # check_vma=False: the only collective inside what is differentiated is `all_gather`, not `psum`, whose derivative
-    # would need the check.
-    everywhere, rows = PartitionSpec(), PartitionSpec(sharding.BATCH_AXES)
+    everywhere, by_row = PartitionSpec(), PartitionSpec(sharding.BATCH_AXES)
     # XLA cannot partition cuDNN's attention, not even over an axis of one device: then no axis is left to it.
-    axes = mesh.axis_names if mesh.shape["tensor"] == 1 else sharding.BATCH_AXES
+    manual_axes = mesh.axis_names if mesh.shape["tensor"] == 1 else sharding.BATCH_AXES
+    # check_vma=False: with the check JAX would itself sum the gradient of a whole parameter, at each of its uses. So
+    # nothing verifies `out_specs`: `summed` must make a gradient equal along batch axes that its spec does not name.
     return jax.shard_map(
         on_each_device,
         mesh=mesh,
-        axis_names=set(axes),
-        in_specs=(shards, rows, everywhere),
-        out_specs=(shards, everywhere),
+        axis_names=set(manual_axes),
+        in_specs=(fsdp_specs, by_row, everywhere),
+        out_specs=(fsdp_specs, everywhere),
         check_vma=False,
     )(params, batch, key)
 
