@@ -27,7 +27,8 @@ from transformer_jax.extension import load_module
 from transformer_jax.model.attention import MultiHeadAttention
 from transformer_jax.model.cache import Cache
 from transformer_jax.model.context import Context
-from transformer_jax.model.layers import Dropout, Embedding, Linear, Residual
+from transformer_jax.model.dropout import Dropout
+from transformer_jax.model.layers import Embedding, Linear, Residual
 from transformer_jax.model.masks import causal_mask
 from transformer_jax.model.positions import Positions
 from transformer_jax.model.stacks import DecoderLayer, EncoderLayer, LayerCache

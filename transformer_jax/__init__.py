@@ -11,7 +11,8 @@ with lazy_api_imports(globals(), error_msg="{symbol_name} needs pip install 'tra
     from transformer_jax.model.attention import MultiHeadAttention, scaled_dot_product_attention
     from transformer_jax.model.capture import capture, patch
     from transformer_jax.model.context import Context
-    from transformer_jax.model.layers import Embedding, FeedForward, LayerNorm, Residual, RMSNorm, rows_divided_over
+    from transformer_jax.model.dropout import rows_divided_over
+    from transformer_jax.model.layers import Embedding, FeedForward, LayerNorm, Residual, RMSNorm
     from transformer_jax.model.masks import causal_mask, combine_masks, padding_mask
     from transformer_jax.model.positions import (
         T5, ALiBi, Learned, Positions, Relative, Rotary, Sinusoidal, TransformerXL, alibi_bias, alibi_slopes,

@@ -55,10 +55,11 @@ model/positions.py: model/test_positions.py
   ALiBi rewards distance
   - return -jnp.asarray(alibi_slopes
   + return jnp.asarray(alibi_slopes
-model/layers.py: model/test_layers.py
+model/dropout.py: model/test_dropout.py
   dropout does not scale what it keeps
   - scale = LEVELS / (LEVELS - threshold)
   + scale = 1.0
+model/layers.py: model/test_layers.py
   the gradient of the norm lacks a term
   - rate * (change - along_one - unit * along_unit)
   + rate * (change - along_one)

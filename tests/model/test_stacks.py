@@ -83,15 +83,16 @@ class LogDistance(Positions):
         return -depth * jnp.log1p(jnp.abs(keys_BS[:, None, None, :] - queries_BT[:, None, :, None]))
 
 
+@pytest.mark.parametrize("share_layers", [False, True])
 @pytest.mark.parametrize("positions_cls", [T5, functools.partial(Relative, 4, 4), LogDistance], ids=str)
-def test_layers_with_parameters_of_positions_can_be_rematerialized(positions_cls):
-    """By flax, and by the field of a stack; initialized, too."""
+def test_layers_with_parameters_of_positions_can_be_rematerialized(positions_cls, share_layers):
+    """By flax, and by the field of a stack; initialized, too. Each use of a shared layer has its own dropout."""
     fields = {"attention_cls": functools.partial(MultiHeadAttention, 2), "dropout": 0.5}
     fields["feed_forward_cls"] = functools.partial(FeedForward, 12)
     context = Context(jnp.ones((1, 1, 1, 4), bool), deterministic=False)
 
     def gradient(layer_cls, **changes):
-        stack = Encoder(functools.partial(layer_cls, **fields), 2, positions_cls, **changes)
+        stack = Encoder(functools.partial(layer_cls, **fields), 2, positions_cls, share_layers=share_layers, **changes)
         variables, rngs = variables_of(stack, X_BTD, Context()), {"dropout": jax.random.key(1)}
         loss = lambda variables: jnp.sum(stack.apply(variables, X_BTD, context, rngs=rngs) ** 3)  # noqa: E731
         text = str(jax.make_jaxpr(jax.grad(loss))(variables))

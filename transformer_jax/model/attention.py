@@ -15,7 +15,8 @@ from jax.typing import ArrayLike
 from transformer_jax.model import cache, checks, fused, window
 from transformer_jax.model.cache import Cache
 from transformer_jax.model.context import Context, bias_of, resolved
-from transformer_jax.model.layers import Dropout, Linear, Rate, drops, xavier
+from transformer_jax.model.dropout import Dropout, Rate, drops
+from transformer_jax.model.layers import Linear, xavier
 from transformer_jax.model.positions import Positions
 from transformer_jax.model.products import WEIGHTS, masked_softmax, scores_of, weighted_values
 

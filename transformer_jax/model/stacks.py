@@ -10,7 +10,8 @@ from jax.ad_checkpoint import checkpoint_name
 from transformer_jax.model.cache import Cache
 from transformer_jax.model.checks import check_classes, check_shapes, check_whole
 from transformer_jax.model.context import Context, check_context
-from transformer_jax.model.layers import RESIDUAL, Dropout, LayerNorm, ModuleClass, NormPlacement, Rate, Residual
+from transformer_jax.model.dropout import Dropout, Rate
+from transformer_jax.model.layers import RESIDUAL, LayerNorm, ModuleClass, NormPlacement, Residual
 from transformer_jax.model.positions import ALL_METHODS, IN_ATTENTION, Positions, check_encoding
 
 # The caches of a decoder layer's two attentions, "self" and "cross"; and of all layers.

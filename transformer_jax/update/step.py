@@ -16,7 +16,7 @@ changes nothing here: there XLA keeps the meaning of the undivided program.
 
 Dropout depends neither on the devices nor on where a run was interrupted. Its mask follows from the seed and the step
 (the key), the number of the microbatch, the module's path and its number of calls (flax), the element's row (of the
-microbatch, or of its blocks in a window), its place in the row, and the row's length (model/layers.py). With A
+microbatch, or of its blocks in a window), its place in the row, and the row's length (model/dropout.py). With A
 microbatches, row g of a batch is row g // A of microbatch g % A: each device has a multiple of A rows, takes every A-th
 of them, and counts on from the devices before it. Empty rows, which fill up a batch, come last.
 
@@ -37,7 +37,8 @@ from jax.sharding import Mesh, PartitionSpec
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import Batch
 from transformer_jax.errors import BadInput
-from transformer_jax.model.layers import RESIDUAL, rows_divided_over
+from transformer_jax.model.dropout import rows_divided_over
+from transformer_jax.model.layers import RESIDUAL
 from transformer_jax.model.products import WEIGHTS
 from transformer_jax.model.tpu import LOGITS_AT_ONCE, products_for_tpus
 from transformer_jax.model.transformer import AttentionInputs, Transformer, abstract_params, matmul_precision
