@@ -27,7 +27,7 @@ from transformer_jax.data.prepared import Prepared
 from transformer_jax.experiment import train_run
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.training.compiled import CompiledRuns
-from transformer_jax.training.train import RunSetup
+from transformer_jax.training.setup import RunSetup
 from transformer_jax.update.optimizer import make_schedule
 
 MODELS = {"base": ModelConfig.base(37_000), "tiny": ModelConfig.tiny(10_000)}

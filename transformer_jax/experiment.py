@@ -42,8 +42,9 @@ from transformer_jax.runs.folder import RunFolder, facts_of
 from transformer_jax.runs.tracking import maker
 from transformer_jax.schema import is_meant_as_address
 from transformer_jax.training.kernels import with_checked_attention
+from transformer_jax.training.recorder import Ending
 from transformer_jax.training.together import refuse_incompatible
-from transformer_jax.training.train import Ending, train
+from transformer_jax.training.train import train
 from transformer_jax.translation.load import Run
 from transformer_jax.update.loss import check_loss
 from transformer_jax.update.optimizer import make_schedule, optimizer_of

@@ -28,7 +28,7 @@ from tests.support.many_processes import free_address
 from transformer_jax.errors import EXIT_UNFINISHED
 from transformer_jax.runs import checkpoint, folder
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training import train
+from transformer_jax.training import recorder, setup, train
 
 VARIANTS = ("plain", "validating", "often")
 LOST_AFTER = 20
@@ -276,8 +276,8 @@ HANGS = (
     (checkpoint.Checkpoints, "_sync_unfinished"),
     (future.ChainedFuture, "result"),  # of what is written in the background
     (checkpoint.Checkpoints, "record"),
-    (train.RunSetup, "over_validation_data"),
-    (train.Recorder, "log"),
+    (setup.RunSetup, "over_validation_data"),
+    (recorder.Recorder, "log"),
     (train.Trainer, "take_step"),
 )
 DIFFERENCES: dict[str, Callable[[], Any]] = {

@@ -165,7 +165,7 @@ HANGS = {
     "saving": "from transformer_jax.runs import checkpoint; checkpoint.Checkpoints.save = hang",
     "writing": "from orbax.checkpoint._src.futures import future; future.ChainedFuture.result = hang",
     "restoring": "from transformer_jax.runs import checkpoint; checkpoint.Checkpoints.record = hang",
-    "validating": "from transformer_jax.training import train; train.RunSetup.over_validation_data = hang",
+    "validating": "from transformer_jax.training import setup; setup.RunSetup.over_validation_data = hang",
     "taking a step": "from transformer_jax.training import train; train.Trainer.take_step = hang",
 }
 

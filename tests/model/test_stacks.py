@@ -86,7 +86,7 @@ class LogDistance(Positions):
 @pytest.mark.parametrize("share_layers", [False, True])
 @pytest.mark.parametrize("positions_cls", [T5, functools.partial(Relative, 4, 4), LogDistance], ids=str)
 def test_layers_with_parameters_of_positions_can_be_rematerialized(positions_cls, share_layers):
-    """By flax, and by the field of a stack; initialized, too. Each use of a shared layer has its own dropout."""
+    """By flax, and by the field of a stack; initialized, too."""
     fields = {"attention_cls": functools.partial(MultiHeadAttention, 2), "dropout": 0.5}
     fields["feed_forward_cls"] = functools.partial(FeedForward, 12)
     context = Context(jnp.ones((1, 1, 1, 4), bool), deterministic=False)

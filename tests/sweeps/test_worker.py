@@ -27,7 +27,7 @@ from transformer_jax.sweeps import resolved, worker
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import Result, read_json
 from transformer_jax.sweeps.worker import Stopped, Worker
-from transformer_jax.training.train import Ending
+from transformer_jax.training.recorder import Ending
 
 
 def result_of(folder):

@@ -18,8 +18,9 @@ from tests.support.small_runs import experiment
 from tests.support.training_runs import CLOCK
 from transformer_jax.errors import BadInput
 from transformer_jax.runs.folder import RunFolder
-from transformer_jax.training import train as train_module
-from transformer_jax.training.train import Ending, Recorder, Trainer, improvement_at_the_end
+from transformer_jax.training import recorder as recorder_module
+from transformer_jax.training.recorder import Ending, Recorder, improvement_at_the_end
+from transformer_jax.training.train import Trainer
 from transformer_jax.update.loss import TokenSums
 from transformer_jax.update.step import IntervalSums, StepOutcome, TrainState
 
@@ -252,7 +253,7 @@ def test_a_resumed_run_counts_from_its_last_line(tmp_path, monkeypatch):
     notes = recorder.checkpoints.saved[-1][1]
     assert resumed_from(recorder, recorder.config, notes).logged_tokens == 40
     # What cannot be resumed leaves its config.json as it was.
-    monkeypatch.setattr(train_module, "record_config", lambda *_: pytest.fail("written"))
+    monkeypatch.setattr(recorder_module, "record_config", lambda *_: pytest.fail("written"))
     with pytest.raises(BadInput, match="data has changed"):
         resumed_from(recorder, recorder.config, {**notes, "data": "other"}, is_new=False)
 
@@ -266,7 +267,7 @@ def test_a_resumed_run_takes_its_scores_from_its_lines(tmp_path):
     recorder.folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
     resumed = resumed_from(recorder, recorder.config, notes, recorder.step)
     assert resumed.scores == recorder.scores and list(resumed.scores.values())[:3] == [-3.0, -2.0, -2.5]
-    assert resumed.early_end() == recorder.early_end() != ""
+    assert resumed.early_end == recorder.early_end != ""
     assert resumed.validated_step == recorder.step
     other = dataclasses.replace(recorder.config.train, best_metric="valid_accuracy", best_is="highest")
     anew = resumed_from(recorder, dataclasses.replace(recorder.config, train=other), notes, recorder.step)
@@ -283,7 +284,7 @@ def test_a_run_whose_lines_are_lost_says_so_and_keeps_its_patience(tmp_path, cap
     assert resumed.scores == {1: -3.0, 2: -2.0, 3: -2.5, 4: -2.5, 5: -2.5}
     train = dataclasses.replace(recorder.config.train, patience=3)
     patient = dataclasses.replace(recorder.config, train=train)
-    assert "no better valid_loss in 3 validations" in resumed_from(recorder, patient, notes, step).early_end()
+    assert "no better valid_loss in 3 validations" in resumed_from(recorder, patient, notes, step).early_end
 
 
 @pytest.mark.parametrize(
@@ -321,6 +322,6 @@ def losses(first, last, every, slope=-0.01, luck=None):
         (losses(1, 20, 1, luck={18: -0.5}), 0, 0.04 / 0.92),  # a new best in the middle changes only the mean
     ],
 )
-def test_the_improvement_over_the_last_fifth_of_the_updates(losses, warmup, improvement):
+def test_the_improvement_over_the_last_fifth_of_the_steps(losses, warmup, improvement):
     found = improvement_at_the_end(losses, warmup)
     assert found == (None if improvement is None else pytest.approx(improvement, abs=1e-12))

@@ -15,8 +15,8 @@ from transformer_jax.experiment import train_run, train_runs_together
 from transformer_jax.runs.checkpoint import Checkpoints
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.training.compiled import CompiledRuns
+from transformer_jax.training.recorder import Ending, Recorder
 from transformer_jax.training.together import incompatible
-from transformer_jax.training.train import Ending, Recorder
 from transformer_jax.update import sharding
 from transformer_jax.update.optimizer import make_schedule
 

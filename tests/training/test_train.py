@@ -30,6 +30,7 @@ from transformer_jax.errors import EXIT_UNFINISHED
 from transformer_jax.runs.export import SavedWeights, flat
 from transformer_jax.runs.folder import HAD_CHECKPOINT, RunFolder
 from transformer_jax.training import train as train_module
+from transformer_jax.training.recorder import Recorder
 from transformer_jax.training.train import Trainer
 from transformer_jax.translation.load import read_weights
 
@@ -194,7 +195,7 @@ def test_lost_lines_and_lost_checkpoints_are_told(place, straight):
 
 
 def test_a_complete_checkpoint_is_noted_while_the_run_goes_on(place, monkeypatch):
-    monkeypatch.setattr(train_module.Recorder, "wait", lambda self: self.checkpoints.wait())
+    monkeypatch.setattr(Recorder, "wait", lambda self: self.checkpoints.wait())
     train_here(place / "noted")
     assert RunFolder(place / "noted").versions()[HAD_CHECKPOINT]
 
