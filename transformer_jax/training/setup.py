@@ -1,4 +1,4 @@
-"""What is fixed before runs start, with the checks that would otherwise fail hours later."""
+"""What is fixed before runs start, and checks of it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

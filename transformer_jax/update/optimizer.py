@@ -155,7 +155,7 @@ def _with_average(optimizer: optax.GradientTransformation, decay: float) -> opta
 
 
 def averaged_params(state: Averaged, decay: float) -> Any:
-    """The average as parameters, for which the weights of all updates are scaled to sum to 1."""
+    """The average as parameters: the weights of all updates, of which there must be one, are scaled to sum to 1."""
     total = 1 - decay ** int(state.updates)
     return jax.tree.map(lambda leaf: np.asarray(leaf / total, np.float32), jax.device_get(state.average))
 
