@@ -265,7 +265,11 @@ def test_evaluation_meets_every_sentence_once_and_knows_its_place(count, budget,
         assert not results.keys() & set(real)
         results |= dict(zip(real, sentences_in(batch), strict=True))
     assert [results[i] for i in range(count)] == sentences_of(pairs)
-    assert len(batches.shapes) <= 1 + len(batches) // 4
+
+
+def test_evaluation_has_more_shapes_where_one_would_have_many_batches():
+    assert len(EvaluationBatches(corpus([(1000, 1000), *[(5, 5)] * 2000]), tokens_per_batch=4096)) < 10
+    assert len(EvaluationBatches(corpus([(n, n) for n in range(1, 41)]), tokens_per_batch=4096).shapes) == 1
 
 
 @both_kinds

@@ -44,3 +44,13 @@ def test_without_tensorboard_a_training_goes_on(tmp_path, monkeypatch, capsys):
             metrics.write(step, {"loss": 1.0, "accuracy": 0.5})
     assert len(read_metrics(path)) == 20
     assert capsys.readouterr().err.count("tensorboard failed and is left out from here on") == 1
+
+
+def test_without_its_folder_a_training_goes_on(tmp_path, capsys):
+    path = tmp_path / "metrics.jsonl"
+    (tmp_path / "tensorboard").write_text("a file")
+    with MetricsFile(path, tensorboard=True) as metrics:
+        metrics.begin(-1)
+        metrics.write(1, {"loss": 1.0})
+    assert len(read_metrics(path)) == 1
+    assert capsys.readouterr().err.count("tensorboard failed and is left out from here on") == 1

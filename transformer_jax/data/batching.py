@@ -21,8 +21,8 @@ from transformer_jax.data.subwords import SubwordSampler
 from transformer_jax.data.tokenizer import BOS, EOS, PAD, SentencePieceTokenizer
 from transformer_jax.errors import BadInput
 
-# Evaluation has a shape more for each of this number of full batches. Compiling one takes as long as about ten batches,
-# of each of which a smaller shape saves a part.
+# Evaluation has a shape more for each of this number of batches that it would have in one shape. Compiling one takes as
+# long as about ten batches, of each of which a smaller shape saves a part.
 BATCHES_OF_A_SHAPE, MOST_SHAPES = 4, 8
 
 
@@ -294,13 +294,13 @@ class EvaluationBatches(_Batches):
         super().__init__(pairs, row_multiple)
         longest = int(max(self._source_lengths.max(), self._target_lengths.max()))
         _check_budget(tokens_per_batch, longest)
-        full_batches = int(np.maximum(self._source_lengths, self._target_lengths).sum()) // tokens_per_batch
+        of_one_shape = len(pairs) // rows_within(tokens_per_batch, longest, longest)
         buckets = choose_buckets(
             self._source_lengths,
             self._target_lengths,
             limit=longest,  # a model's positions may end there
             tokens_per_batch=tokens_per_batch,
-            num_shapes=min(1 + full_batches // BATCHES_OF_A_SHAPE, MOST_SHAPES),
+            num_shapes=min(1 + of_one_shape // BATCHES_OF_A_SHAPE, MOST_SHAPES),
         )
         self.shapes = buckets.shapes
         self._plan = _bucket_plan(buckets, np.arange(len(pairs), dtype=np.int32))

@@ -20,12 +20,15 @@ class Board:
     """
 
     def __init__(self, folder: Path, purge_step: int):
-        folder.mkdir(exist_ok=True)
-        self._writer, self._flush_at = EventsWriter(str(folder / "events")), 0.0
-        self._writer.write_event(Event(step=purge_step, session_log=SessionLog(status=SessionLog.START)))
+        self._folder, self._purge_step, self._flush_at = folder, purge_step, 0.0
+        self._writer: Any = None
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Writes the numbers among these values."""
+        if self._writer is None:
+            self._folder.mkdir(exist_ok=True)
+            self._writer = EventsWriter(str(self._folder / "events"))
+            self._writer.write_event(Event(step=self._purge_step, session_log=SessionLog(status=SessionLog.START)))
         for name, value in metrics.items():
             if isinstance(value, (int, float)):
                 self._writer.write_event(Event(wall_time=time.time(), step=step, summary=scalar(name, value)))
@@ -34,4 +37,5 @@ class Board:
             self._flush_at = time.monotonic() + SECONDS_BETWEEN_FLUSHES
 
     def finish(self) -> None:
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()

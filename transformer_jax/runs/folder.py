@@ -191,7 +191,9 @@ class RunFolder:
             self._refuse_another_run(config, schedule_end, unknown)
             return True
         last = next((line["step"] for line in newest_metrics(self.metrics)), 0)
-        if self.writes and last and self.versions().get(HAD_CHECKPOINT):
+        # The folder of checkpoints is made before the first line of metrics.
+        is_removed = isinstance(self.checkpoints, Path) and not self.checkpoints.is_dir()
+        if self.writes and last and (is_removed or self.versions().get(HAD_CHECKPOINT)):
             raise BadInput(
                 f"{self.path}: its checkpoints are gone, and metrics.jsonl goes to step {last:,}: put "
                 f"{self.checkpoints.name}/ back, or use another --workdir (or delete metrics.jsonl to start anew)"
