@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.support.places import ROOT
 from transformer_jax.extension import load_module
+from transformer_jax.report.statistics import Scores, contrasts
 
 RESULTS = ROOT / "docs/results"
 ARCHIVES = sorted(path.parent for path in RESULTS.glob("**/report.json"))
@@ -115,6 +117,58 @@ def test_runs_csv_has_the_scores_of_the_report(folder):
         for variant, counts in test["right"].items():
             known[test["split"], "exact_match", variant] = [100 * count / test["total"] for count in counts]
     assert found == {key: pytest.approx(scores, rel=1e-12) for key, scores in known.items()}
+
+
+# Made by earlier code. What today's differs in, by archive and variant; each page has a line about it.
+EARLIER = {
+    ("table3", "D P_drop=0"): {"freedom", "low", "high", "p_value", "corrected_p"},
+    ("table3", "C N=2"): {"freedom", "low", "high", "p_value", "corrected_p"},
+    ("modern-demo", "DeepNorm"): {"low", "high"},  # a difference in BLEU is at most 100
+}
+
+
+def again(test: dict[str, Any], metric: str, baselines: dict[str, str]) -> list[dict[str, Any]]:
+    """Today's differences from the archived scores of seeds.
+
+    Scores of sentences are not archived: what these add to an error is the rest of the archived error.
+    """
+    in_words = metric == "perplexity" and test["unit"] == "word"
+    by_variant = {name: values for name, values in test["word_perplexity" if in_words else metric].items() if values}
+    names, ends = list(by_variant), np.cumsum([len(values) for values in by_variant.values()])
+    scores = np.concatenate(list(by_variant.values()))
+    groups = [range(end - len(values), end) for values, end in zip(by_variant.values(), ends, strict=True)]
+    known = Scores(
+        values_R=np.log(scores) if metric == "perplexity" else scores,
+        covariance_RR=np.zeros((len(scores), len(scores))),
+        sentences=test.get("clusters", test["sentences"]),
+        largest=np.inf if metric == "perplexity" else 100.0,
+    )
+    weights = np.zeros((len(baselines), len(names)))
+    for row, (name, baseline) in zip(weights, baselines.items(), strict=True):
+        row[names.index(name)], row[names.index(baseline)] = 1, -1
+    for name, of_seeds in zip(baselines, contrasts(known, groups, weights), strict=True):
+        own = np.ix_(*2 * [groups[names.index(name)]])
+        archived_error = test[f"{metric}_differences"][name]["error"]
+        known.covariance_RR[own] = max(archived_error**2 - of_seeds.error**2, 0)
+    return [found.to_json() for found in contrasts(known, groups, weights)]
+
+
+@pytest.mark.parametrize("folder", ARCHIVES, ids=[folder.name for folder in ARCHIVES])
+def test_todays_code_gives_the_archived_intervals(folder):
+    report, sweep = (json.loads((folder / name).read_text()) for name in ("report.json", "sweep.json"))
+    own = {variant["name"]: variant["baseline"] for variant in sweep["variants"]}
+    differ = set()
+    for test in report["tests"]:
+        for metric in [key.removesuffix("_differences") for key in test if key.endswith("_differences")]:
+            archived = test[f"{metric}_differences"]
+            baselines = {name: own[name] or report["baseline"] for name in archived}
+            for old, new, name in zip(archived.values(), again(test, metric, baselines), archived, strict=True):
+                for key in ("value", "error", "freedom", "low", "high", "p_value", "corrected_p"):
+                    if new[key] != pytest.approx(old[key], rel=1e-4, abs=1e-6):
+                        differ.add((name, key))
+                if old["detectable"] is not None:  # earlier code simulated fewer sweeps
+                    assert new["detectable"] == pytest.approx(old["detectable"], rel=0.04)
+    assert differ == {(name, key) for (page, name), keys in EARLIER.items() if page == folder.name for key in keys}
 
 
 def curves(page: str) -> dict[tuple[str, str], list[dict[str, float]]]:
