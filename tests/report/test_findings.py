@@ -307,7 +307,6 @@ def test_decimals_are_those_asked_for(asked, tmp_path, capsys):
         assert len(numbers) == 3
         assert {places for row in numbers.values() for _, places, _ in row} == {decimals}
     assert cli.main(["report", sweep, "--decimals=many"]) == 2 and "--decimals" in capsys.readouterr().err
-    assert cli.main(["report", f"{sweep}/runs/base/seed-0", "--decimals=2"]) == 2
 
 
 def test_effects_of_a_design_that_lacks_a_cell_are_not_compared(asked, tmp_path):

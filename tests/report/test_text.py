@@ -2,7 +2,8 @@
 
 import pytest
 
-from transformer_jax.report.text import cell, latex, markdown, render, terminal_table
+from tests.support.finished_sweeps import Report, edit, seed_folder
+from transformer_jax.report.text import cell, latex, markdown, terminal_table
 
 
 def test_markdown_is_escaped():
@@ -41,8 +42,8 @@ def test_no_cell_of_a_csv_file_is_a_formula(text):
     assert cell(text) == f"'{text}" and cell("a=1") == "a=1" and cell(-1.5) == -1.5
 
 
-def test_a_fact_of_a_run_cannot_leave_its_code_span():
+def test_a_fact_of_a_run_cannot_leave_its_code_span(sweep):
     hostile = "x`\n\n<script>alert(1)</script>\x1b[31m"
-    known = {"state": "", "problems": [], "evaluations": [], "citation": "", "name": "run", "workdir": "run"}
-    page = render("run.md", markdown, facts={"cpu": hostile, "<b>": "1"}, **known)
+    edit(seed_folder(sweep, "base", 0) / "versions.json", **{"cpu": hostile, "<b>": "1"})
+    page = Report(sweep).markdown
     assert "- cpu: `x  <script>alert(1)</script>\\x1b[31m`\n" in page and "&lt;b>: `1`" in page

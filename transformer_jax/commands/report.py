@@ -1,13 +1,12 @@
-"""Reports the results of a sweep or of one run: in the terminal, and as files with all details.
+"""Reports the results of a sweep: in the terminal, and as files with all details.
 
   transformer-jax report runs/table3
   transformer-jax report runs/table3 --output=docs/results/table3
   transformer-jax report runs/table3 --format=latex,pdf --output=paper/table3
-  transformer-jax report runs/demo   (one run: its scores with their signatures, its command, and what to cite)
 
 Writes into SWEEP/report/: index.html (opens in a browser without a network), report.md, report.json, table.csv,
 runs.csv (a line for each score of each run), curves.csv (losses during training), contrasts.csv (effects, contrasts and
-controls), settings.csv (what was tried before), analyses.csv and checklist.md; for one run, report.md and report.json.
+controls), settings.csv (what was tried before), analyses.csv and checklist.md.
 --format=latex writes tables with booktabs and graphicx instead, --format=svg or pdf figures one column wide,
 --format=latex,pdf both. SWEEP/looks.json keeps which seeds the sweep had when a report was made.
 Also works on an unfinished sweep: runs that failed, are running or waiting are shown as such.
@@ -24,7 +23,7 @@ IN_TERMINAL = ("primary", "command", "commit", "cpu", "devices")  # of what the 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="SWEEP", type=path, help="the folder of a sweep, or of a run")
+    parser.add_argument("folder", metavar="SWEEP", type=path, help="the folder of a sweep")
     parser.add_argument("--output", type=path, metavar="DIR", help="where to write the report (default: SWEEP/report)")
     parser.add_argument("--json", action="store_true", help="print report.json, and no tables")
     about = "columns of LaTeX tables, by the names they have in table.csv, separated by commas: bleu*,parameters"
@@ -46,20 +45,10 @@ def formats(text: str) -> list[str]:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from transformer_jax.report import single_run, write
+    from transformer_jax.report import write
     from transformer_jax.report.report import to_json
     from transformer_jax.report.text import terminal_table
 
-    if single_run.is_run(arguments.folder):
-        if "html" not in arguments.formats or arguments.columns or arguments.decimals is not None:
-            place = f"--format, --columns, --decimals: {arguments.folder}"
-            raise BadInput(f"{place} is a run; only a sweep has tables and figures for papers")
-        text, files = single_run.write(arguments.folder, arguments.output)
-        if arguments.json:
-            print(files[0].read_text(encoding="utf-8"), end="")
-            return
-        print("\n".join(map(visible, text.splitlines())), "", *files, sep="\n")
-        return
     if arguments.columns and "latex" not in arguments.formats:
         raise BadInput("--columns: has no effect without --format=latex")
     report, files = write.write_report(
