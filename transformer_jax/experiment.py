@@ -133,7 +133,7 @@ def _train(
             for experiment, folder in zip(experiments, folders, strict=True)
         ]
         processes().compare(
-            {**facts_of(experiments[0]), "the data": prepared.fingerprint, "--init-from": params is None}
+            {**facts_of(experiments[0]), "the data": prepared.fingerprint, "--init-from": params is not None}
         )
         if params is not None and (differences := other_shapes(experiments[0], params)):
             raise BadInput(f"--init-from: weights of another model than the config's: {differences[0]}")

@@ -17,12 +17,12 @@ from transformer_jax.config import DataConfig
 from transformer_jax.data.buckets import Buckets, Shape, choose_buckets, even_rows, rows_within
 from transformer_jax.data.packing import pack, row_widths
 from transformer_jax.data.prepared import SIDES, TokenPairs, flatten
-from transformer_jax.data.subwords import SubwordSampler
+from transformer_jax.data.subword_sampling import SubwordSampler
 from transformer_jax.data.tokenizer import BOS, EOS, PAD, SentencePieceTokenizer
 from transformer_jax.errors import BadInput
 
-# Evaluation has a shape more for each of this number of batches that it would have in one shape. Compiling one takes as
-# long as about ten batches, of each of which a smaller shape saves a part.
+# Evaluation has one shape, and one more for each four batches that one shape would need, at most eight in all. A
+# smaller shape saves a part of each batch, and compiling it takes as long as about ten batches.
 BATCHES_OF_A_SHAPE, MOST_SHAPES = 4, 8
 
 
@@ -99,10 +99,10 @@ class _Batches:
         starts = [plan.row_starts[begin : min(begin + rows, end) + 1] for begin in begins]
         members = np.concatenate([plan.members[each[0] : each[-1]] for each in starts])
         sizes, shape = np.concatenate([np.diff(each) for each in starts]), shape._replace(rows=rows * len(shards))
-        pairs, numbers = self._segmented(members, epoch)
+        pairs, numbers = self._resampled(members, epoch)
         return assemble(pairs, numbers, sizes, shape, packed=self._packed), members
 
-    def _segmented(self, members: np.ndarray, epoch: int) -> tuple[TokenPairs, np.ndarray]:
+    def _resampled(self, members: np.ndarray, epoch: int) -> tuple[TokenPairs, np.ndarray]:
         """Pairs that have these members of an epoch, and the numbers that they have there."""
         return self._pairs, members
 
@@ -162,7 +162,7 @@ class TrainingBatches(_Batches, ABC):
         epoch, number = divmod(step, self.steps_per_epoch)
         return self._cut(self._plan_of(epoch), number, shards, of, epoch)[0]
 
-    def _segmented(self, members: np.ndarray, epoch: int) -> tuple[TokenPairs, np.ndarray]:
+    def _resampled(self, members: np.ndarray, epoch: int) -> tuple[TokenPairs, np.ndarray]:
         if not self._samplers:
             return self._pairs, members
         arrays = []

@@ -14,7 +14,6 @@ from jax.typing import ArrayLike
 from transformer_jax.model import tpu
 from transformer_jax.model.checks import check_choice, check_positive, check_type, check_whole
 from transformer_jax.model.dropout import Dropout, Rate, drops
-from transformer_jax.model.dropout import rows_divided_over as rows_divided_over  # users may import it from here
 from transformer_jax.model.meshes import contracted, explicit_mesh, precision_of, reshaped, rows_of
 from transformer_jax.model_config import EmbeddingInit
 

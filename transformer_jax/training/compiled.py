@@ -52,7 +52,7 @@ from transformer_jax.update.step import (
 
 # Threads that compile: one for two cores, because XLA uses threads, too, and the first program is waited for.
 # Each takes some GB of the host's memory.
-COMPILING = max(1, min(cores() // 2, 8))
+COMPILE_THREADS = max(1, min(cores() // 2, 8))
 
 Advance = Callable[[TrainState, Any], tuple[TrainState, StepOutcome]]
 
@@ -105,27 +105,23 @@ def make_train_step(
         result: tuple[TrainState, StepOutcome] = jitted(seed, state, batch)
         return result
 
-    for name in ("lower", "trace", "eval_shape", "clear_cache"):  # what else a jitted function has
-        setattr(step, name, getattr(jitted, name))
     return step
 
 
 def jit_step(config: ExperimentConfig, optimizer: Optimizer, mesh: Mesh, abstract: TrainState | None = None) -> Any:
     """The step of `make_train_step`, for batches that the mesh divides evenly."""
     abstract = abstract or TrainState.abstract(config, optimizer, mesh)
-    trained, objective = (
-        decided_for(config, mesh, is_training=True),
-        Objective.of(config.train, load_loss(config.train)),
-    )
+    trained = decided_for(config, mesh, is_training=True)
+    objective = Objective.of(config.train, load_loss(config.train))
 
     def step(seed: jax.Array, state: TrainState, batch: Any) -> tuple[TrainState, StepOutcome]:
         return train_step(trained, objective, optimizer, mesh, jax.random.key(seed), state, as_batch(batch))
 
     options = unfused_if_custom(mesh, config.model, config.optimizer, config.train)
-    return _jit_step(step, mesh, jax.tree.map(lambda leaf: leaf.sharding, abstract), options)
+    return _jit_donating(step, mesh, jax.tree.map(lambda leaf: leaf.sharding, abstract), options)
 
 
-def _jit_step(step: Callable[..., Any], mesh: Mesh, shardings: TrainState, options: Any) -> Any:
+def _jit_donating(step: Callable[..., Any], mesh: Mesh, shardings: TrainState, options: Any) -> Any:
     """Jits (numbers, states, batch) -> (states, outcome), which donates the states."""
     everywhere = NamedSharding(mesh, PartitionSpec())
     return jax.jit(
@@ -185,7 +181,7 @@ def jit_together(
     evaluate_all = jax.vmap(evaluate_one, in_axes=(0, 0, None))
     return (
         jax.jit(jax.vmap(new_one), out_shardings=shardings, compiler_options=options),
-        _jit_step(step_all, mesh, shardings, options),
+        _jit_donating(step_all, mesh, shardings, options),
         jax.jit(evaluate_all, out_shardings=everywhere, compiler_options=options),
     )
 

@@ -30,7 +30,7 @@ from transformer_jax.processes.signals import StopSignals
 from transformer_jax.runs.checkpoint import DamagedCheckpoint
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import count_text
-from transformer_jax.training.compiled import COMPILING, Advance, CompiledRuns
+from transformer_jax.training.compiled import COMPILE_THREADS, Advance, CompiledRuns
 from transformer_jax.training.progress import ProgressLine, Throughput, header
 from transformer_jax.training.recorder import Ending, Recorder
 from transformer_jax.training.setup import RunSetup
@@ -71,7 +71,7 @@ def train(
             )
             for config, schedule, folder in zip(configs, setup.schedules, folders, strict=True)
         ]
-        pool = ThreadPoolExecutor(COMPILING)
+        pool = ThreadPoolExecutor(COMPILE_THREADS)
         stack.callback(pool.shutdown, wait=False, cancel_futures=True)
         saved_step, restored = restore(runs, compiled.abstract_state)
         compile_ahead(setup, compiled, pool, saved_step or 0)

@@ -1,8 +1,8 @@
 """The mesh of three axes, and an ordered table of rules that shards each parameter over it.
 
-- `data`: devices that share the batch and hold the same parameters.
-- `fsdp`: devices that share the batch and hold a shard of each large parameter.
-- `tensor`: devices that share each matrix product: heads, inner width and vocabulary are sharded.
+- `data`: devices that split the batch and hold the same parameters.
+- `fsdp`: devices that split the batch and hold a shard of each large parameter.
+- `tensor`: devices that split each matrix product: heads, inner width and vocabulary are sharded.
 """
 
 import functools

@@ -12,7 +12,8 @@ Sums over devices. The loss is a sum over rows, so its gradient is the sum of th
 | divided over `fsdp` | gathered where it is used; the derivative sums over `fsdp` and scatters | `psum` over `data` |
 
 Both columns read the same shardings (in `sharding.gathered` and `batch_gradient`). Being divided over `tensor`, too,
-changes nothing here: there XLA keeps the meaning of the undivided program.
+changes nothing here: there XLA keeps the meaning of the undivided program. So it does in the rest of a step, outside
+the `shard_map`: the norm of the gradient, clipping and the optimizer.
 
 Dropout depends neither on the devices nor on where a run was interrupted. Its mask follows from the seed and the step
 (the key), the number of the microbatch, the module's path and its number of calls (flax), the element's row (of the
@@ -292,6 +293,19 @@ def rows_gradient(
     return jax.lax.scan(add, zero, (jnp.arange(count), microbatches))[0]
 
 
+def _is_kept(primitive: Any, *inputs: Any, **_: Any) -> bool:
+    has_matrix = primitive.name == "dot_general" and len(inputs[1].shape) == 2
+    return has_matrix or primitive.name.startswith("dot_product_attention")
+
+
+# The policy of train.rematerialize. Kept are products with a matrix of two axes, fused attention, attention's weights,
+# and the residual sums. Computed again are norms, activation functions, dropout with its random bits, and products of
+# heads, which TPUs would pad in memory.
+KEPT = jax.checkpoint_policies.save_from_both_policies(
+    _is_kept, jax.checkpoint_policies.save_only_these_names(WEIGHTS, RESIDUAL)
+)
+
+
 def batch_sums(
     config: ExperimentConfig,
     objective: Objective,
@@ -312,7 +326,7 @@ def batch_sums(
         variables, sides = {"params": gather(params)}, (batch.source, batch.target_input)
         return Transformer(config.model).apply(variables, *sides, inputs, method="features", **options)
 
-    # `auto` has been decided by training/compiled.py. Not of the loss, which has its own gradient.
+    # `auto` has been decided by training/compiled.py. The loss is outside: its own gradient keeps no logits.
     if key is not None and config.train.rematerialize == "activations":
         features = jax.checkpoint(features, policy=KEPT)
     with matmul_precision(config.model):
@@ -322,16 +336,3 @@ def batch_sums(
             return sliced_loss(decoded_BTD, table_ND, bias_N, targets_BT, weights_BT, objective, limits)
         logits_BTN: Any = Transformer(config.model).apply({"params": gather(params)}, decoded_BTD, method="logits")
         return objective.of_logits(logits_BTN, targets_BT, weights_BT)
-
-
-def _is_kept(primitive: Any, *inputs: Any, **_: Any) -> bool:
-    has_matrix = primitive.name == "dot_general" and len(inputs[1].shape) == 2
-    return has_matrix or primitive.name.startswith("dot_product_attention")
-
-
-# The policy of train.rematerialize. Kept are products with a matrix of two axes, fused attention, attention's weights,
-# and the residual sums. Computed again are norms, activation functions, dropout with its random bits, and products of
-# heads, which TPUs would pad in memory.
-KEPT = jax.checkpoint_policies.save_from_both_policies(
-    _is_kept, jax.checkpoint_policies.save_only_these_names(WEIGHTS, RESIDUAL)
-)

@@ -13,7 +13,7 @@ from transformer_jax.config import DataConfig
 from transformer_jax.data.batching import training_batches
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import TokenPairs, flatten
-from transformer_jax.data.subwords import SubwordSampler, _sampled, _with_dropout
+from transformer_jax.data.subword_sampling import SubwordSampler, _sampled, _with_dropout
 from transformer_jax.data.tokenizer import BOS, EOS, PAD, SPACE_MARK, UNK, train_sentencepiece
 
 DICE = random.Random(0)
