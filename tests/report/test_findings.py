@@ -371,6 +371,7 @@ def test_the_numbers_of_a_custom_metric_have_the_decimals_of_its_spread(sweep, t
         ([[1e-12, 2e-12]], 9),
         ([[12.3456], [0.1]], 2),
         ([[1200.0], [7.0]], 0),
+        ([[12.0]], 2),
         ([[0.0], []], 0),
         ([], 0),
     ],

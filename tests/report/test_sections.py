@@ -269,13 +269,13 @@ def test_tables_are_averaged_and_plots_are_of_the_first_seed(sweep):
     report = Report(sweep)
     (analysis,) = report.content.analyses
     rows = [[row.name, *(cell.text for _, cell in cells)] for row, cells in analysis.tables[0].lines]
-    assert rows == [["base", "1", "head", "0.5"], ["base", "2", "head", "3 (1 of 2 seeds)"]]
+    assert rows == [["base", "1", "head", "0.50"], ["base", "2", "head", "3.00 (1 of 2 seeds)"]]
     assert analysis.tables[0].columns[2].cells[0].detail == "± 0.35"
     assert analysis.plots["base"][0].series[0].y == [1.0, 5.0]
     (kept,) = report.json["analyses"]
     values = [["base", "1", "head", 0.5], ["base", "2", "head", 3.0]]
     assert kept["tables"][0] == {"title": "T", "columns": ["variant", "l", "h", "e"], "rows": values}
-    assert "| base | 1 | head | 0.5 ± 0.35 |" in report.markdown and ">Analyses</h2>" in report.page
+    assert "| base | 1 | head | 0.50 ± 0.35 |" in report.markdown and ">Analyses</h2>" in report.page
     assert "#### T" in report.markdown and "#### each head" not in report.markdown  # which is on the page only
     with open(report.directory / "analyses.csv") as file:
         first, second = csv.DictReader(file)

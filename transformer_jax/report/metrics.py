@@ -123,18 +123,14 @@ def metrics_of(sweep: SweepResult, split: str = "") -> list[Metric]:
 
 
 def decimals_for(rows: Sequence[Sequence[float]]) -> int:
-    """The decimals of a column, whose rows have a value for each seed: those that show two digits of the standard
-    deviation over seeds, or without one four digits of the largest value, and of that never more than six."""
+    """The decimals of a column, whose rows have a value for each seed: those that show two digits of the median
+    standard deviation over seeds, and at most six digits of the largest value; four of it where there is none."""
     largest = max((abs(value) for row in rows for value in row), default=0.0)
     spreads = [spread for row in rows if (spread := deviation(row))]
     if not largest:
         return 0
     digits = math.floor(math.log10(largest)) + 1  # before the point
-    if spreads:
-        decimals = min(1 - math.floor(math.log10(statistics.median(spreads))), 6 - digits)
-    else:
-        is_whole = all(value == round(value) for row in rows for value in row)
-        decimals = 0 if is_whole else 4 - digits
+    decimals = min(1 - math.floor(math.log10(statistics.median(spreads))), 6 - digits) if spreads else 4 - digits
     return min(max(decimals, 0), MOST_DECIMALS)
 
 

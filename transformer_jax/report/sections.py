@@ -7,7 +7,7 @@ import numpy as np
 
 from transformer_jax.report.figures import Curve, Curves
 from transformer_jax.report.findings import TestFindings
-from transformer_jax.report.metrics import EXACT_MATCH, deviation
+from transformer_jax.report.metrics import EXACT_MATCH, decimals_for, deviation
 from transformer_jax.report.results import Measured, SweepResult, number, parsing
 from transformer_jax.report.statistics import mean_interval
 from transformer_jax.report.table import UNVERIFIED, Cell, Column, Row, Table, score_cells
@@ -211,7 +211,7 @@ def analyses(sweep: SweepResult) -> tuple[list[Section], list[str]]:
     problems: list[str] = []
     for name in dict.fromkeys(name for run in sweep.runs if run.finished for name in run.analyses):
         title, text = name, ""
-        lines: dict[tuple[str, ...], list[tuple[str, list[Cell]]]] = {}  # by the title and columns of a table
+        lines: dict[tuple[str, ...], list[tuple[str, list[Seeds]]]] = {}  # by the title and columns of a table
         records: list[dict[str, Any]] = []
         plots: dict[str, list[Curves]] = {}
         for variant in sweep.variants:
@@ -223,14 +223,14 @@ def analyses(sweep: SweepResult) -> tuple[list[Section], list[str]]:
                 averaged = [_averaged(same) for same in zip(*by_seed, strict=True)]
                 plots[variant.name] = [_plot(plot) for plot in first.get("plots", ()) if plot["series"]]
                 for heads, rows in averaged:
-                    lines.setdefault(heads, []).extend((variant.name, [_cell(*seeds) for seeds in row]) for row in rows)
+                    lines.setdefault(heads, []).extend((variant.name, row) for row in rows)
                     known = {"analysis": name, "table": heads[0], "variant": variant.name}
                     records += [known | record for record in _records(heads[1:], rows)]
                 title, text = str(first.get("title", name)), str(first.get("text", ""))
         if plots:
             tables = []
             for (heading, *names), found in lines.items():
-                columns = [Column(head, [cells[at] for _, cells in found]) for at, head in enumerate(names)]
+                columns = [Column(head, _cells([row[at] for _, row in found])) for at, head in enumerate(names)]
                 tables.append(Table([Row(variant_name) for variant_name, _ in found], columns, title=heading))
             sections.append(Section(title, text, tables, plots, records))
     return sections, problems
@@ -253,13 +253,16 @@ def _seeds(cells: Sequence[Any]) -> Seeds:
     return str(cells[0]), [] if is_count else numbers, len(cells)
 
 
-def _cell(first: str, numbers: Sequence[float], seeds: int) -> Cell:
-    """The mean over seeds with the standard deviation; the first seed's value of what is no measured number."""
-    if not numbers:
-        return Cell(first, first)
-    mean, spread = float(np.mean(numbers)), deviation(numbers)
-    missing = "" if len(numbers) == seeds else f" ({len(numbers)} of {seeds} seeds)"
-    return Cell(f"{mean:.4g}{missing}", mean, "" if spread is None else f"± {spread:.2g}")
+def _cells(column: Sequence[Seeds]) -> list[Cell]:
+    """The means over seeds with the standard deviations; the first seed's value of what is no measured number."""
+    rows = [numbers for _, numbers, _ in column]
+    cells = score_cells(rows, decimals_for(rows))
+    for at, (first, numbers, seeds) in enumerate(column):
+        if not numbers:
+            cells[at] = Cell(first, first)
+        elif len(numbers) < seeds:
+            cells[at] = cells[at]._replace(text=f"{cells[at].text} ({len(numbers)} of {seeds} seeds)")
+    return cells
 
 
 def _records(columns: Sequence[str], rows: Sequence[Sequence[Seeds]]) -> Iterator[dict[str, Any]]:
