@@ -175,10 +175,10 @@ def differing(one: list[int], other: list[int]) -> list[int]:
 def sentences() -> list[list[tuple[str, str]]]:
     """All sentences of the form in singular and plural, each as English and German."""
     yesterday = next(time for time in lexicon.TIMES if time.english == "yesterday")
-    verbs = [verb for verb in verbs_of(Frame.TRANSITIVE) if verb.subject & Kind.PERSON and not verb.german.prefix]
+    verbs = [verb for verb in verbs_of(Frame.TRANSITIVE) if Kind.PERSON in verb.subject and not verb.german.prefix]
     found = []
     for verb, noun, what in itertools.product(verbs, lexicon.NOUNS, lexicon.NOUNS):
-        fits = noun.kind & verb.subject & Kind.PERSON and what.kind & verb.object and noun is not what
+        fits = Kind.PERSON in noun.kind and what.kind & verb.object and noun is not what
         if not fits or verb.particle or noun.is_mass or what.is_mass:
             continue
         subjects = [tree.NounPhrase(noun, number, lexicon.THE) for number in Number]

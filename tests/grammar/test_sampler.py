@@ -10,7 +10,7 @@ import pytest
 
 from transformer_jax.grammar import english, german, lexicon, sampler
 from transformer_jax.grammar.lexicon import NOUNS, TIMES, VERBS, Case, Frame, Kind, Number, Pronoun, Tense
-from transformer_jax.grammar.sampler import SIMPLE_TENSES, TENSES_INSIDE, Rng, SentenceSampler, has_relative
+from transformer_jax.grammar.sampler import SIMPLE_TENSES, TENSES_INSIDE, Rng, SentenceSampler, Weights, has_relative
 from transformer_jax.grammar.tree import Clause, Coordination, NounPhrase, Sentence, Statement
 
 Sampled = list[tuple[Sentence, str, str]]
@@ -22,8 +22,8 @@ def test_the_sequence_never_changes():
 
 
 def test_choices_have_the_given_probabilities():
-    rng = Rng("shares")
-    counts = Counter(rng.weighted((("a", 1.0), ("b", 3.0), ("c", 0.0))) for _ in range(4000))
+    rng, weights = Rng("shares"), Weights(("a", 1.0), ("b", 3.0), ("c", 0.0))
+    counts = Counter(rng.weighted(weights) for _ in range(4000))
     assert counts["c"] == 0 and 0.22 < counts["a"] / 4000 < 0.28
     assert 0.27 < sum(rng.chance(0.3) for _ in range(4000)) / 4000 < 0.33
 
@@ -31,7 +31,7 @@ def test_choices_have_the_given_probabilities():
 @pytest.mark.parametrize("name", ["DEFINITE", "INDEFINITE", "FREE", "SUBJECT", "PLACE", "DEFINITE_PLACE"])
 def test_determiners_fit_the_noun_and_the_context(name: str) -> None:
     source, freedom = SentenceSampler("phrases"), getattr(sampler, name)
-    phrases = [source.noun_phrase(Kind.PERSON | Kind.FOOD | Kind.DRINK, freedom) for _ in range(500)]
+    phrases = [source.noun_phrase(frozenset({Kind.PERSON, Kind.FOOD, Kind.DRINK}), freedom) for _ in range(500)]
     for phrase in phrases:
         is_plural = phrase.number is Number.PLURAL
         assert not (phrase.noun.is_mass and is_plural)

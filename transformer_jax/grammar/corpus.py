@@ -7,7 +7,7 @@ common in the others, and so is each construction; only the two together are new
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from transformer_jax.grammar import english, german
 from transformer_jax.grammar.lexicon import Case, GermanVerb, Number, Tense
@@ -28,8 +28,13 @@ class CorpusSection(enum.Enum):
     COMPOSITIONAL = "at most MAX_TOKENS on either side, and at least one held-out pair"
 
 
-def sentence_pairs(section: CorpusSection, seed_text: str) -> Iterator[tuple[str, str]]:
-    """An endless stream of (English, German), a function of the section and the seed text."""
+def sentence_pairs(
+    section: CorpusSection, seed_text: str, is_wanted: Callable[[str], bool] = lambda source: True
+) -> Iterator[tuple[str, str]]:
+    """An endless stream of (English, German), a function of the section and the seed text.
+
+    Pairs whose English is not wanted are left out.
+    """
     is_long = section is CorpusSection.LONG
     sampler = SentenceSampler(seed_text, _DEPTH_LONG if is_long else _DEPTH)
     shortest, longest = (MAX_TOKENS + 1, MAX_TOKENS_LONG) if is_long else (1, MAX_TOKENS)
@@ -37,14 +42,17 @@ def sentence_pairs(section: CorpusSection, seed_text: str) -> Iterator[tuple[str
         sentence = sampler.sentence()
         if is_held_out(sentence) is not (section is CorpusSection.COMPOSITIONAL):
             continue
-        pair = english.render(sentence), german.render(sentence)
-        if all(shortest <= text.count(" ") + 1 <= longest for text in pair):
-            yield pair
+        source = english.render(sentence)
+        if not (shortest <= source.count(" ") + 1 <= longest and is_wanted(source)):
+            continue
+        target = german.render(sentence)
+        if shortest <= target.count(" ") + 1 <= longest:
+            yield source, target
 
 
 # A verb in the perfect tense, a verb of a subordinate or relative clause, an adjective after *be*, a noun in the dative
 # plural, a noun with a relative clause, a noun in the genitive.
-Construction = enum.Enum("Construction", "PERFECT VERB_FINAL PREDICATIVE DATIVE_PLURAL RELATIVE_HEAD POSSESSOR")
+Construction = enum.IntEnum("Construction", "PERFECT VERB_FINAL PREDICATIVE DATIVE_PLURAL RELATIVE_HEAD POSSESSOR")
 Pair = tuple[str, Construction]
 HELD_OUT = {
     Construction.PERFECT: ("helfen", "einladen", "lesen", "aufwachen", "verkaufen", "gehen"),

@@ -17,6 +17,7 @@ from transformer_jax.grammar.lexicon import Adjective, Case, Determiner, Gender,
 
 _HABEN = GermanVerb.parse("haben hat hatte gehabt")
 _WERDEN = GermanVerb.parse("werden wird wurde geworden")
+_SUPERFLUOUS_COMMA = re.compile(", (?=[,.?])")
 _CONTRACTIONS = {"an dem": "am", "an das": "ans", "in dem": "im", "in das": "ins"}
 _CONTRACTIONS |= {"von dem": "vom", "zu dem": "zum", "zu der": "zur"}
 
@@ -33,7 +34,7 @@ def render(sentence: tree.Sentence) -> str:
         tokens = [*_embedded(sentence.adverbial), *_verb_second([], sentence.clause), "."]
     else:
         tokens = [*_main_clause(sentence.clause), *_embedded(sentence.adverbial), "."]
-    return re.sub(r"^(, )+|, (?=[,.?])", "", " ".join(tokens))
+    return _SUPERFLUOUS_COMMA.sub("", " ".join(tokens)).removeprefix(", ")
 
 
 def _main_clause(clause: tree.Clause) -> list[str]:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import csv
 import enum
-import functools
-import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,19 +19,20 @@ Gender = enum.IntEnum("Gender", "MASCULINE NEUTER FEMININE", start=0)
 Case = enum.IntEnum("Case", "NOMINATIVE ACCUSATIVE DATIVE GENITIVE", start=0)
 Number = enum.IntEnum("Number", "SINGULAR PLURAL", start=0)
 # English simple present, simple past, present perfect, *will*; German Präsens, Präteritum, Perfekt, Futur.
-Tense = enum.Enum("Tense", "PRESENT PAST PERFECT FUTURE")
+Tense = enum.IntEnum("Tense", "PRESENT PAST PERFECT FUTURE")
 # What a verb needs beside its subject: nothing more, an object, a recipient and an object, an object after a
 # preposition, a goal, an object and a goal, a place, a subordinate clause, a predicative adjective.
-Frame = enum.Enum(
+Frame = enum.IntEnum(
     "Frame", "INTRANSITIVE TRANSITIVE DITRANSITIVE PREPOSITIONAL MOTION PLACEMENT POSITION CLAUSAL COPULA"
 )
 # Semantic classes. A noun has some, a verb or adjective asks for some: one in common is a sensible match.
 # PERSONAL: people, animals and places of whom one says *my*.
-Kind = enum.Flag(
+Kind = enum.IntEnum(
     "Kind",
     "PERSON ADULT PERSONAL ANIMAL WILD TEXT WRITING TALE FOOD DRINK DISH THING FLAT UPRIGHT TOY MACHINE CLOTHES "
     "VEHICLE TRANSPORT FURNITURE OPENABLE EVENT PLACE BUILDING ROOM TOWN HOME",
 )
+Kinds = frozenset[Kind]
 ANY_TENSE = frozenset(Tense)
 
 
@@ -72,6 +71,7 @@ class Pronoun:
     german: tuple[str, str, str]
     is_first_person: bool = False
     number: Number = Number.SINGULAR
+    kind: Kinds = frozenset({Kind.PERSON})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +98,7 @@ class Noun:
     german_plural: str
     oblique: str
     genitive: str
-    kind: Kind
+    kind: Kinds
     at: Preposition | None
     to: Preposition | None
 
@@ -114,7 +114,7 @@ class Adjective:
     english: str
     german: str
     stem: str
-    kind: Kind
+    kind: Kinds
     is_colour: bool
 
 
@@ -155,8 +155,8 @@ class Verb:
     german: GermanVerb
     german_preposition: str
     case: Case  # of the German object
-    subject: Kind
-    object: Kind
+    subject: Kinds
+    object: Kinds
     recipient_to: bool  # English says *explains the game to the child*, not *explains the child the game*
     is_stative: bool  # only simple tenses and no modal, as in *belong to*
     allows_place: bool  # a place may be added freely
@@ -168,12 +168,12 @@ def _rows(name: str) -> Iterator[dict[str, Any]]:
         yield from csv.DictReader(file)
 
 
-def _kind(names: str) -> Kind:
-    return functools.reduce(operator.or_, (Kind[name.upper()] for name in names.split()), Kind(0))
+def _kinds(names: str) -> Kinds:
+    return frozenset(Kind[name.upper()] for name in names.split())
 
 
 def _noun(row: dict[str, Any]) -> Noun:
-    row["gender"], row["kind"] = Gender[row["gender"].upper()], _kind(row["kind"])
+    row["gender"], row["kind"] = Gender[row["gender"].upper()], _kinds(row["kind"])
     for role in ("at", "to"):
         english, _, german = row[role].partition(" ")
         is_dative = role == "at" or german == "zu"
@@ -183,7 +183,7 @@ def _noun(row: dict[str, Any]) -> Noun:
 
 def _verb(row: dict[str, Any]) -> Verb:
     row |= {name: bool(row[name]) for name in ("recipient_to", "is_stative", "allows_place", "takes_sein")}
-    row |= {role: _kind(row[role]) for role in ("subject", "object")}
+    row |= {role: _kinds(row[role]) for role in ("subject", "object")}
     german = (row.pop(column) for column in ("german", "german_first", "german_plural", "takes_sein"))
     row["german"] = GermanVerb.parse(*german)
     row["frame"], row["case"] = Frame[row["frame"].upper()], Case[row["case"].upper() or "ACCUSATIVE"]
@@ -205,7 +205,8 @@ EVERY_DAY = next(time for time in TIMES if time.english == "every day")
 _MANNERS = {manner.english: manner for manner in _expressions("manner")}
 NOUNS = tuple(map(_noun, _rows("nouns")))
 ADJECTIVES = tuple(
-    Adjective(**{**row, "kind": _kind(row["kind"]), "is_colour": bool(row["is_colour"])}) for row in _rows("adjectives")
+    Adjective(**{**row, "kind": _kinds(row["kind"]), "is_colour": bool(row["is_colour"])})
+    for row in _rows("adjectives")
 )
 _verbs = tuple(map(_verb, _rows("verbs")))
 VERBS, BE = _verbs[:-1], _verbs[-1]

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from transformer_jax.grammar import lexicon, tree
-from transformer_jax.grammar.lexicon import ANY_TENSE, Case, Determiner, Frame, Kind, Noun, Number, Tense, Verb
+from transformer_jax.grammar.lexicon import ANY_TENSE, Case, Determiner, Frame, Kind, Kinds, Noun, Number, Tense, Verb
 
 _Item = TypeVar("_Item")
+
+
+class Weights(Generic[_Item]):
+    """Items, each of which is drawn with a probability proportional to its weight."""
+
+    def __init__(self, *choices: tuple[_Item, float]):
+        self.choices = choices
+        self.total = sum(weight for _, weight in choices)
 
 
 class Rng:
@@ -33,76 +40,75 @@ class Rng:
         return int(self._uniform() * limit)
 
     def pick(self, items: Sequence[_Item]) -> _Item:
-        return items[self.below(len(items))]
+        return items[int(self._uniform() * len(items))]
 
-    def weighted(self, weights: Sequence[tuple[_Item, float]]) -> _Item:
-        """One of the items, with probability proportional to its weight."""
-        left = self._uniform() * sum(weight for _, weight in weights)
-        for item, weight in weights:
+    def weighted(self, weights: Weights[_Item]) -> _Item:
+        left = self._uniform() * weights.total
+        for item, weight in weights.choices:
             left -= weight
             if left < 0:
                 return item
-        return weights[-1][0]
+        return weights.choices[-1][0]
 
 
 # Noun phrases.
 
 _ATTEMPTS_AT_A_NEW_NOUN = 6
 
-_Weights = tuple[tuple[Determiner, float], ...]
-
 
 class Freedom(NamedTuple):
     """The determiners that the context allows, by weight: a quantifier beside a negation has an ambiguous scope."""
 
-    singular: _Weights
-    plural: _Weights
-    mass: _Weights
+    singular: Weights[Determiner]
+    plural: Weights[Determiner]
+    mass: Weights[Determiner]
     plural_share: float = 0.35
 
 
-_DEFINITE: _Weights = ((lexicon.THE, 0.64), (lexicon.THIS, 0.06))
-_NUMERALS: _Weights = tuple((word, 0.03) for word in lexicon.NUMERALS)
-_QUANTIFIERS: _Weights = ((lexicon.ALL, 0.04), (lexicon.MANY, 0.06), (lexicon.SOME, 0.06), *_NUMERALS)
-_MASS: _Weights = (*_DEFINITE, (lexicon.NONE, 0.6))
+_THE_OR_THIS = ((lexicon.THE, 0.64), (lexicon.THIS, 0.06))
+_NUMERALS = tuple((word, 0.03) for word in lexicon.NUMERALS)
+_QUANTIFIERS = ((lexicon.ALL, 0.04), (lexicon.MANY, 0.06), (lexicon.SOME, 0.06), *_NUMERALS)
+_DEFINITE = Weights(*_THE_OR_THIS)
+_MASS = Weights(*_THE_OR_THIS, (lexicon.NONE, 0.6))
 
 DEFINITE = Freedom(_DEFINITE, _DEFINITE, _DEFINITE)
 # Definite ones, and those that negation turns into *kein*.
-INDEFINITE = Freedom((*_DEFINITE, (lexicon.A, 0.3)), (*_DEFINITE, (lexicon.NONE, 0.25)), _MASS)
-# All but *no*.
-FREE = Freedom(
-    (*_DEFINITE, (lexicon.A, 0.3), (lexicon.EVERY, 0.03)), (*_DEFINITE, (lexicon.NONE, 0.2), *_QUANTIFIERS), _MASS
-)
-SUBJECT = Freedom(
-    (*_DEFINITE, (lexicon.A, 0.15), (lexicon.EVERY, 0.05), (lexicon.NO, 0.04)),
-    (*_DEFINITE, (lexicon.NONE, 0.08), *_QUANTIFIERS, (lexicon.NO, 0.02)),
+INDEFINITE = Freedom(
+    Weights(*_THE_OR_THIS, (lexicon.A, 0.3)),
+    Weights(*_THE_OR_THIS, (lexicon.NONE, 0.25)),
     _MASS,
 )
-PLACE = Freedom((*_DEFINITE, (lexicon.A, 0.1)), _DEFINITE, _MASS, plural_share=0.12)
+# All but *no*.
+FREE = Freedom(
+    Weights(*_THE_OR_THIS, (lexicon.A, 0.3), (lexicon.EVERY, 0.03)),
+    Weights(*_THE_OR_THIS, (lexicon.NONE, 0.2), *_QUANTIFIERS),
+    _MASS,
+)
+SUBJECT = Freedom(
+    Weights(*_THE_OR_THIS, (lexicon.A, 0.15), (lexicon.EVERY, 0.05), (lexicon.NO, 0.04)),
+    Weights(*_THE_OR_THIS, (lexicon.NONE, 0.08), *_QUANTIFIERS, (lexicon.NO, 0.02)),
+    _MASS,
+)
+PLACE = Freedom(Weights(*_THE_OR_THIS, (lexicon.A, 0.1)), _DEFINITE, _MASS, plural_share=0.12)
 DEFINITE_PLACE = Freedom(_DEFINITE, _DEFINITE, _MASS, plural_share=0.12)
+_RESTRICTED = frozenset({lexicon.THIS, *lexicon.POSSESSIVES})
 
-_BEING = Kind.PERSON | Kind.ANIMAL
-_DESCRIBABLE = _BEING | Kind.THING | Kind.CLOTHES | Kind.VEHICLE | Kind.TEXT | Kind.PLACE | Kind.EVENT
+_PERSON, _PLACE, _FURNITURE = frozenset({Kind.PERSON}), frozenset({Kind.PLACE}), frozenset({Kind.FURNITURE})
+_BEING = frozenset({Kind.PERSON, Kind.ANIMAL})
+_DESCRIBABLE = _BEING | {Kind.THING, Kind.CLOTHES, Kind.VEHICLE, Kind.TEXT, Kind.PLACE, Kind.EVENT}
 # What may have an owner: *my brother*, *the king 's dog*, but hardly *my tiger* or *the king 's river*.
-OWNED = Kind.PERSONAL | Kind.TEXT | Kind.FOOD | Kind.DRINK | Kind.THING | Kind.CLOTHES | Kind.VEHICLE
-OWNED |= Kind.FURNITURE | Kind.ROOM
+OWNED = frozenset({Kind.PERSONAL, Kind.TEXT, Kind.FOOD, Kind.DRINK, Kind.THING, Kind.CLOTHES, Kind.VEHICLE})
+OWNED |= {Kind.FURNITURE, Kind.ROOM}
 
 
 @cache
-def nouns_of(kind: Kind) -> tuple[Noun, ...]:
+def nouns_of(kind: Kinds) -> tuple[Noun, ...]:
     return tuple(noun for noun in lexicon.NOUNS if noun.kind & kind)
 
 
 @cache
-def adjectives_of(kind: Kind, *, colours: bool) -> tuple[lexicon.Adjective, ...]:
+def adjectives_of(kind: Kinds, colours: bool) -> tuple[lexicon.Adjective, ...]:
     return tuple(word for word in lexicon.ADJECTIVES if word.kind & kind and word.is_colour is colours)
-
-
-def _kind(phrase: tree.Phrase) -> Kind:
-    """The kind of what a phrase is about; pronouns are about persons."""
-    if isinstance(phrase, tree.RelativePronoun):
-        return phrase.antecedent.kind
-    return phrase.noun.kind if isinstance(phrase, tree.NounPhrase) else Kind.PERSON
 
 
 def has_relative(phrase: tree.Phrase | None) -> bool:
@@ -132,7 +138,7 @@ TENSES_INSIDE = {
     Tense.FUTURE: frozenset({Tense.PRESENT, Tense.PERFECT}),
 }
 _TENSE_WEIGHTS = ((Tense.PRESENT, 0.38), (Tense.PAST, 0.24), (Tense.PERFECT, 0.22), (Tense.FUTURE, 0.16))
-_FRAME_WEIGHTS = (
+_FRAME_WEIGHTS = Weights(
     (Frame.TRANSITIVE, 0.38),
     (Frame.INTRANSITIVE, 0.16),
     (Frame.DITRANSITIVE, 0.13),
@@ -142,7 +148,8 @@ _FRAME_WEIGHTS = (
     (Frame.POSITION, 0.06),
     (Frame.COPULA, 0.07),
 )
-_OBJECT_FRAMES = (Frame.TRANSITIVE, Frame.DITRANSITIVE, Frame.PREPOSITIONAL, Frame.PLACEMENT)
+_OBJECT_FRAMES = frozenset({Frame.TRANSITIVE, Frame.DITRANSITIVE, Frame.PREPOSITIONAL, Frame.PLACEMENT})
+_STATES, _NO_ACTIONS = frozenset({Frame.COPULA, Frame.POSITION}), frozenset({Frame.COPULA, Frame.CLAUSAL})
 
 
 class Form(NamedTuple):
@@ -162,30 +169,44 @@ def verbs_of(*frames: Frame) -> tuple[Verb, ...]:
 
 
 @cache
-def _verbs_with_subject(kind: Kind) -> tuple[Verb, ...]:
+def _tense_weights(tenses: frozenset[Tense]) -> Weights[Tense]:
+    return Weights(*((tense, weight) for tense, weight in _TENSE_WEIGHTS if tense in tenses))
+
+
+@cache
+def _times(tense: Tense, is_negated: bool) -> tuple[lexicon.Expression, ...]:
+    """*not every day* and *every day not* are not the same: both are avoided."""
+    times = (time for time in lexicon.TIMES if tense in time.tenses)
+    return tuple(time for time in times if not (is_negated and time is lexicon.EVERY_DAY))
+
+
+@cache
+def _verbs_with_subject(kind: Kinds) -> tuple[Verb, ...]:
     return tuple(verb for verb in lexicon.VERBS if verb.subject & kind and verb.frame is not Frame.CLAUSAL)
 
 
 @cache
-def _verbs_with_object(kind: Kind) -> tuple[Verb, ...]:
+def _verbs_with_object(kind: Kinds) -> tuple[Verb, ...]:
     return tuple(verb for verb in lexicon.VERBS if verb.object & kind and verb.frame in _OBJECT_FRAMES)
 
 
 # Verbs of questions, by what is asked for.
 _ASKING_WHICH = verbs_of(Frame.TRANSITIVE, Frame.PREPOSITIONAL)
-_ASKING_WHOM = tuple(verb for verb in _ASKING_WHICH if verb.object & Kind.PERSON)
+_ASKING_WHOM = tuple(verb for verb in _ASKING_WHICH if Kind.PERSON in verb.object)
 # *was* is asked about things that are eaten, made or used; *was kennt er* would be a strange question.
 _ASKING_WHAT = tuple(
     verb
     for verb in (*_ASKING_WHICH, *verbs_of(Frame.DITRANSITIVE))
-    if verb.object & ~_BEING and not verb.is_stative and verb.english not in {"understand", "describe"}
+    if verb.object - _BEING and not verb.is_stative and verb.english not in {"understand", "describe"}
 )
 _ASKING_FOR_AN_OBJECT = ((_ASKING_WHOM, lexicon.WHO), (_ASKING_WHAT, lexicon.WHAT), (_ASKING_WHICH, None))
 _ASKING_WHERE = tuple(verb for verb in lexicon.VERBS if verb.allows_place or verb.frame is Frame.POSITION)
 # English does not ask *where does she come*.
 _ASKING_WHERE_TO = tuple(verb for verb in verbs_of(Frame.MOTION, Frame.PLACEMENT) if verb.english != "come")
-_QUESTION_WEIGHTS = (("yes or no", 0.4), ("subject", 0.17), ("object", 0.23), ("adverb", 0.2))
-_SENTENCE_WEIGHTS = (("simple", 0.46), ("adverbial", 0.16), ("complement", 0.13), ("question", 0.18), ("double", 0.07))
+_QUESTION_WEIGHTS = Weights(("yes or no", 0.4), ("subject", 0.17), ("object", 0.23), ("adverb", 0.2))
+_SENTENCE_WEIGHTS = Weights(
+    ("simple", 0.46), ("adverbial", 0.16), ("complement", 0.13), ("question", 0.18), ("double", 0.07)
+)
 
 
 class SentenceSampler:
@@ -201,7 +222,7 @@ class SentenceSampler:
 
     # Noun phrases.
 
-    def noun_phrase(self, kind: Kind, freedom: Freedom) -> tree.NounPhrase:
+    def noun_phrase(self, kind: Kinds, freedom: Freedom) -> tree.NounPhrase:
         rng, noun = self._rng, self._noun(kind)
         if noun.is_mass:
             number, determiners = Number.SINGULAR, freedom.mass
@@ -217,18 +238,19 @@ class SentenceSampler:
                 possessor = self._possessor()
         return tree.NounPhrase(noun, number, determiner, adjectives, possessor)
 
-    def adjectives(self, kind: Kind) -> tuple[lexicon.Adjective, ...]:
+    def adjectives(self, kind: Kinds) -> tuple[lexicon.Adjective, ...]:
         """None, one, or one before a colour: two equal ones would need a comma in German."""
         drawn = []
         for colours, probability in ((False, 0.32), (True, 0.14)):
-            choices = adjectives_of(kind, colours=colours)
+            choices = adjectives_of(kind, colours)
             if choices and self._rng.chance(probability):
                 drawn.append(self._rng.pick(choices))
         return tuple(drawn)
 
-    def _noun(self, kind: Kind) -> Noun:
+    def _noun(self, kind: Kinds) -> Noun:
+        nouns = nouns_of(kind)
         for _ in range(_ATTEMPTS_AT_A_NEW_NOUN):
-            noun = self._rng.pick(nouns_of(kind))
+            noun = self._rng.pick(nouns)
             if noun.english not in self._used:
                 break
         self._used.add(noun.english)
@@ -236,7 +258,7 @@ class SentenceSampler:
 
     def _possessor(self) -> tree.NounPhrase:
         """*the old king 's*: a person, with a determiner that shows the genitive."""
-        noun = self._noun(Kind.PERSON)
+        noun = self._noun(_PERSON)
         number = Number.PLURAL if self._rng.chance(0.2) else Number.SINGULAR
         determiner = self._rng.weighted(_DEFINITE)
         return tree.NounPhrase(noun, number, determiner, self.adjectives(noun.kind) if self._rng.chance(0.5) else ())
@@ -255,7 +277,7 @@ class SentenceSampler:
         """Any verb but a clausal one. `past`: its past differs from its present.  `dynamic`: it is not a state."""
         while True:
             verb = self._rng.pick(verbs_of(self._rng.weighted(_FRAME_WEIGHTS)))
-            is_state = verb.is_stative or verb.frame in {Frame.COPULA, Frame.POSITION}
+            is_state = verb.is_stative or verb.frame in _STATES
             if not (past and verb.past == verb.english) and not (dynamic and is_state):
                 return verb
 
@@ -274,51 +296,50 @@ class SentenceSampler:
         if subject is None:
             freedom = DEFINITE if negated or form.is_question else SUBJECT if form.may_negate else FREE
             subject = self._subject(verb, 0 if form.is_question else depth, freedom, tenses)
-        tense, modal = self._tense(verb, tenses), None
-        is_action = not verb.is_stative and verb.frame not in {Frame.COPULA, Frame.CLAUSAL}
-        if is_action and tense in SIMPLE_TENSES and _kind(subject) & _BEING and self._rng.chance(0.22):
-            modal = self._rng.pick(lexicon.MODALS)
-        clause = tree.Clause(verb, subject, tense, modal, negated, object=object)
-        return self._with_adverbials(self._with_objects(clause, depth, form), form)
+        clause = tree.Clause(verb, subject, self._tense(verb, tenses), is_negated=negated, object=object)
+        is_action = not verb.is_stative and verb.frame not in _NO_ACTIONS
+        if is_action and clause.tense in SIMPLE_TENSES and subject.kind & _BEING and self._rng.chance(0.22):
+            clause.modal = self._rng.pick(lexicon.MODALS)
+        self._add_objects(clause, depth, form)
+        self._add_adverbials(clause, form)
+        return clause
 
     def _tense(self, verb: Verb, tenses: frozenset[Tense]) -> Tense:
         allowed = tenses & SIMPLE_TENSES if verb.is_stative or verb.frame is Frame.COPULA else tenses
-        weights = [(tense, weight) for tense, weight in _TENSE_WEIGHTS if tense in allowed]
-        tense = self._rng.weighted(weights) if weights else Tense.PRESENT
+        tense = self._rng.weighted(_tense_weights(allowed)) if allowed else Tense.PRESENT
         is_unclear = tense is Tense.PAST and verb.past == verb.english
         return Tense.PRESENT if is_unclear else tense
 
     def _subject(self, verb: Verb, depth: int, freedom: Freedom, tenses: frozenset[Tense]) -> tree.Phrase:
         kind = _DESCRIBABLE if verb.frame is Frame.COPULA else verb.subject
-        if kind & Kind.PERSON and self._rng.chance(0.3):
+        if Kind.PERSON in kind and self._rng.chance(0.3):
             return self._rng.pick(lexicon.PRONOUNS)
-        if verb.frame is Frame.COPULA:  # no other adjective: *the cheap gift is expensive*
-            phrase = replace(self.noun_phrase(kind, DEFINITE), adjectives=())
-        else:
-            phrase = self.noun_phrase(kind, freedom)
-        return self._maybe_with_relative(phrase, 0.2, min(depth, 1), tenses)
+        phrase = self.noun_phrase(kind, DEFINITE if verb.frame is Frame.COPULA else freedom)
+        if verb.frame is Frame.COPULA:
+            phrase.adjectives = ()  # no other adjective: *the cheap gift is expensive*
+        self._maybe_add_relative(phrase, 0.2, min(depth, 1), tenses)
+        return phrase
 
-    def _with_objects(self, clause: tree.Clause, depth: int, form: Form) -> tree.Clause:
+    def _add_objects(self, clause: tree.Clause, depth: int, form: Form) -> None:
         """Adds what the frame requires and the clause lacks."""
         kind, frame = clause.verb.object, clause.verb.frame
         if frame in _OBJECT_FRAMES and clause.object is None:
-            clause = replace(clause, object=self._object(clause, depth, form))
+            clause.object = self._object(clause, depth, form)
         if frame is Frame.COPULA:
-            return replace(clause, predicate=self._rng.pick(adjectives_of(_kind(clause.subject), colours=False)))
-        if frame is Frame.POSITION:
-            return replace(clause, place=self._location(kind, clause, is_goal=False))
-        if frame in (Frame.MOTION, Frame.PLACEMENT):
-            kind = kind if frame is Frame.MOTION else Kind.FURNITURE
-            return replace(clause, goal=self._location(kind, clause, is_goal=True))
-        if frame is Frame.DITRANSITIVE:
+            clause.predicate = self._rng.pick(adjectives_of(clause.subject.kind, False))
+        elif frame is Frame.POSITION:
+            clause.place = self._location(kind, clause, is_goal=False)
+        elif frame is Frame.MOTION or frame is Frame.PLACEMENT:
+            clause.goal = self._location(kind if frame is Frame.MOTION else _FURNITURE, clause, is_goal=True)
+        elif frame is Frame.DITRANSITIVE:
             if _is_light(clause.subject) and self._rng.chance(0.3):
-                return replace(clause, recipient=self._object_pronoun(clause.subject))
-            return replace(clause, recipient=self.noun_phrase(Kind.PERSON, DEFINITE))
-        return clause
+                clause.recipient = self._object_pronoun(clause.subject)
+            else:
+                clause.recipient = self.noun_phrase(_PERSON, DEFINITE)
 
     def _object(self, clause: tree.Clause, depth: int, form: Form) -> tree.Phrase:
         verb = clause.verb
-        if verb.object & Kind.PERSON and _is_light(clause.subject) and self._rng.chance(0.2):
+        if Kind.PERSON in verb.object and _is_light(clause.subject) and self._rng.chance(0.2):
             return self._object_pronoun(clause.subject)
         if clause.is_negated:
             freedom = DEFINITE if verb.frame is Frame.PREPOSITIONAL else INDEFINITE
@@ -327,75 +348,73 @@ class SentenceSampler:
         phrase = self.noun_phrase(verb.object, freedom)
         is_plain_dative = verb.case is Case.DATIVE and verb.frame is Frame.TRANSITIVE
         if is_plain_dative and phrase.determiner is lexicon.NONE and not clause.is_negated:
-            phrase = replace(phrase, determiner=lexicon.THE)  # *er hilft Köchen* is stiff
+            phrase.determiner = lexicon.THE  # *er hilft Köchen* is stiff
         is_last = verb.frame is not Frame.PLACEMENT and not verb.recipient_to
-        return self._maybe_with_relative(phrase, 0.25, depth, TENSES_INSIDE[clause.tense]) if is_last else phrase
+        if is_last:
+            self._maybe_add_relative(phrase, 0.25, depth, TENSES_INSIDE[clause.tense])
+        return phrase
 
-    def _location(self, kind: Kind, clause: tree.Clause, *, is_goal: bool) -> tree.Location:
+    def _location(self, kind: Kinds, clause: tree.Clause, *, is_goal: bool) -> tree.Location:
         phrase = self.noun_phrase(kind, DEFINITE_PLACE if clause.is_negated else PLACE)
         at, to = (phrase.noun.at, phrase.noun.to) if phrase.noun.at else self._rng.pick(lexicon.AROUND_FURNITURE)
         preposition = to if is_goal else at
         assert preposition is not None
         return tree.Location(preposition, phrase)
 
-    def _with_adverbials(self, clause: tree.Clause, form: Form) -> tree.Clause:
+    def _add_adverbials(self, clause: tree.Clause, form: Form) -> None:
         """Adds time or frequency, manner and place; after a relative clause only a time that comes first."""
         rng, verb, is_negated = self._rng, clause.verb, clause.is_negated
-        is_about_a_thing = isinstance(clause.subject, tree.NounPhrase) and not _kind(clause.subject) & _BEING
+        is_about_a_thing = isinstance(clause.subject, tree.NounPhrase) and not clause.subject.kind & _BEING
         if verb.frame is Frame.COPULA or is_about_a_thing:
-            return clause
+            return
         is_closed = has_relative(clause.object)
         is_plain = not (form.is_question or is_negated or clause.tense is Tense.FUTURE or verb.is_stative)
         if verb.frame is not Frame.CLAUSAL and not verb.is_stative and rng.chance(0.35 if form.is_main else 0.15):
             time_first = form.is_main and (is_closed or rng.chance(0.45))
-            # *not every day* and *every day not* are not the same: both are avoided.
-            avoided = [lexicon.EVERY_DAY] if is_negated else []
-            times = [time for time in lexicon.TIMES if clause.tense in time.tenses and time not in avoided]
             if time_first or not is_closed:
-                clause = replace(clause, time=rng.pick(times), time_first=time_first)
+                clause.time, clause.time_first = rng.pick(_times(clause.tense, is_negated)), time_first
         elif is_plain and _is_light(clause.subject) and rng.chance(0.15):
             # The subject is definite, for a clear scope, and without a relative clause: *who sleeps often reads*.
-            clause = replace(clause, frequency=rng.pick(lexicon.FREQUENCIES))
+            clause.frequency = rng.pick(lexicon.FREQUENCIES)
         if is_closed:
-            return clause
+            return
 
         may_have_manner = not clause.frequency
         if clause.object is not None:
             is_free = clause.time is None or clause.time_first
             may_have_manner = may_have_manner and is_free and _is_definite(clause.object)
         if verb.manners and may_have_manner and rng.chance(0.3):
-            clause = replace(clause, manner=rng.pick(verb.manners))
+            clause.manner = rng.pick(verb.manners)
 
         if clause.object is None:
             may_have_place = not (is_negated and clause.manner)
         else:
             may_have_place = clause.manner is None and not (is_negated and verb.frame is Frame.PREPOSITIONAL)
         if verb.allows_place and may_have_place and rng.chance(0.3):
-            clause = replace(clause, place=self._location(Kind.PLACE, clause, is_goal=False))
-        return clause
+            clause.place = self._location(_PLACE, clause, is_goal=False)
 
-    def _maybe_with_relative(
+    def _maybe_add_relative(
         self, phrase: tree.NounPhrase, probability: float, depth: int, tenses: frozenset[Tense]
-    ) -> tree.NounPhrase:
+    ) -> None:
         """A relative clause restricts what is meant, so it does not go with *this*, *my* or a possessor.
 
         The head is subject or object in it, or owns the subject or object (*whose*).
         """
         is_bare_mass = phrase.noun.is_mass and phrase.determiner is lexicon.NONE
-        is_restricted = phrase.determiner in (lexicon.THIS, *lexicon.POSSESSIVES) or phrase.possessor is not None
+        is_restricted = phrase.determiner in _RESTRICTED or phrase.possessor is not None
         if depth <= 0 or is_bare_mass or is_restricted or not self._rng.chance(probability):
-            return phrase
+            return
         pronoun = tree.RelativePronoun(phrase.noun, phrase.number)
         opener: tree.Phrase = pronoun
-        if phrase.noun.kind & Kind.PERSON and self._rng.chance(0.2):
-            owned = self.noun_phrase(OWNED, DEFINITE)
-            opener = replace(owned, determiner=lexicon.THE, possessor=None, whose=pronoun)
-        as_subject = _verbs_with_subject(_kind(opener))
+        if Kind.PERSON in phrase.kind and self._rng.chance(0.2):
+            opener = self.noun_phrase(OWNED, DEFINITE)
+            opener.determiner, opener.possessor, opener.whose = lexicon.THE, None, pronoun
+        as_subject = _verbs_with_subject(opener.kind)
         if as_subject and self._rng.chance(0.5):
-            relative = self._clause(self._rng.pick(as_subject), depth - 1, tenses, subject=opener)
+            phrase.relative = self._clause(self._rng.pick(as_subject), depth - 1, tenses, subject=opener)
         else:
-            relative = self._clause(self._rng.pick(_verbs_with_object(_kind(opener))), depth - 1, tenses, object=opener)
-        return replace(phrase, relative=relative)
+            verb = self._rng.pick(_verbs_with_object(opener.kind))
+            phrase.relative = self._clause(verb, depth - 1, tenses, object=opener)
 
     # Sentences.
 
@@ -421,8 +440,8 @@ class SentenceSampler:
         tenses = frozenset({main.tense}) if joins_events else TENSES_INSIDE[main.tense] & conjunction.tenses
         inner = self._clause(self._verb(past=True, dynamic=joins_events), depth, tenses, form)
         if joins_events:
-            main = replace(main, time=None, time_first=False)
-            inner = replace(inner, time=None, frequency=None, modal=None)
+            main.time, main.time_first = None, False
+            inner.time = inner.frequency = inner.modal = None
         return tree.Statement(main, tree.Embedded(conjunction, inner), comes_first)
 
     def _coordination(self) -> tree.Sentence:
@@ -446,7 +465,8 @@ class SentenceSampler:
             inner = self._clausal(depth - 1, tenses)
         else:
             inner = self._clause(self._verb(past=tenses == {Tense.PAST}), depth - 1, tenses)
-        return replace(clause, complement=tree.Embedded(introducer, inner))
+        clause.complement = tree.Embedded(introducer, inner)
+        return clause
 
     def _question(self) -> tree.Clause:
         rng = self._rng
@@ -456,15 +476,17 @@ class SentenceSampler:
         if asked_for == "adverb":
             return self._asking_for(rng.pick(lexicon.QUESTION_ADVERBS), ANY_TENSE, 0)
         if asked_for == "subject":
-            subject = lexicon.WHO if rng.chance(0.6) else self._which(Kind.PERSON)
-            verb = rng.pick(_verbs_with_subject(Kind.PERSON))
+            subject = lexicon.WHO if rng.chance(0.6) else self._which(_PERSON)
+            verb = rng.pick(_verbs_with_subject(_PERSON))
             return self._clause(verb, self._depth - 1, form=QUESTION, subject=subject)
         verbs, word = rng.pick(_ASKING_FOR_AN_OBJECT)
         verb = rng.pick(verbs)
         return self._clause(verb, 0, form=QUESTION, object=word or self._which(verb.object))
 
-    def _which(self, kind: Kind) -> tree.NounPhrase:
-        return replace(self.noun_phrase(kind, DEFINITE), determiner=lexicon.WHICH, possessor=None)
+    def _which(self, kind: Kinds) -> tree.NounPhrase:
+        phrase = self.noun_phrase(kind, DEFINITE)
+        phrase.determiner, phrase.possessor = lexicon.WHICH, None
+        return phrase
 
     def _asking_for(self, adverb: lexicon.Expression, tenses: frozenset[Tense], depth: int) -> tree.Clause:
         """A clause that asks for its place, goal, time or reason, and so does not give it."""
@@ -477,9 +499,9 @@ class SentenceSampler:
         if adverb is lexicon.WHEN:
             tenses = tenses - {Tense.PERFECT} or frozenset({Tense.PRESENT})
         clause = self._clause(verb, depth, tenses, QUESTION._replace(may_negate=adverb is lexicon.WHY))
-        clause = replace(clause, question=adverb)
-        if adverb is lexicon.WHY:
-            return clause
+        clause.question = adverb
         if adverb is lexicon.WHEN:
-            return replace(clause, time=None, frequency=None)
-        return replace(clause, place=None, goal=None)
+            clause.time = clause.frequency = None
+        elif adverb is not lexicon.WHY:
+            clause.place = clause.goal = None
+        return clause

@@ -6,18 +6,22 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from transformer_jax.grammar import lexicon
-from transformer_jax.grammar.lexicon import Adjective, Expression, Modal, Noun, Number, Pronoun, Tense, Verb
+from transformer_jax.grammar.lexicon import Adjective, Expression, Kinds, Modal, Noun, Number, Pronoun, Tense, Verb
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RelativePronoun:
     """*who*, *that*: agrees with the noun it refers to. For *whose* see NounPhrase.whose."""
 
     antecedent: Noun
     number: Number
 
+    @property
+    def kind(self) -> Kinds:
+        return self.antecedent.kind
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class NounPhrase:
     """A noun with modifiers; a possessor (*the king 's horse*) or `whose` (*whose horse*) replaces THE."""
 
@@ -29,11 +33,15 @@ class NounPhrase:
     whose: RelativePronoun | None = None
     relative: Clause | None = None
 
+    @property
+    def kind(self) -> Kinds:
+        return self.noun.kind
+
 
 Phrase = NounPhrase | Pronoun | RelativePronoun
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Location:
     """A preposition and its noun phrase: a place (*in the garden*) or a goal (*into the garden*)."""
 
@@ -41,7 +49,7 @@ class Location:
     phrase: NounPhrase
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Embedded:
     """A subordinate clause after its conjunction, or an indirect question after its question word."""
 
@@ -49,7 +57,7 @@ class Embedded:
     clause: Clause
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Clause:
     """One verb with everything that depends on it.
 
@@ -75,7 +83,7 @@ class Clause:
     complement: Embedded | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Statement:
     """A main clause, perhaps with an adverbial clause before or after it."""
 
@@ -84,14 +92,14 @@ class Statement:
     adverbial_first: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Question:
     """A yes/no question, or a wh-question if the clause holds an interrogative."""
 
     clause: Clause
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Coordination:
     """Two main clauses joined by *and* or *but*."""
 

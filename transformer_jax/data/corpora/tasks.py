@@ -10,8 +10,9 @@ form: `test_long` in length, `test_compositional` in the combinations of word an
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count, islice, product
 from string import ascii_lowercase
 from typing import Any
@@ -57,12 +58,13 @@ def generate(task: str, split: str, *, size: int, seed: int = 0, **options: Any)
     """`size` pairs with distinct sources. The toy tasks have the options alphabet, min_length and max_length."""
     config = TaskConfig(seed=seed, **options)
     seed_text = f"{task}/{split}/{seed}"
+    belongs = functools.partial(_belongs, split)
     if task == "grammar":
-        stream = sentence_pairs(_SPECIAL_SPLITS.get(split, CorpusSection.COMMON), seed_text)
+        stream = sentence_pairs(_SPECIAL_SPLITS.get(split, CorpusSection.COMMON), seed_text, belongs)
     else:
         lengths = range(config.min_length, config.max_length + 1)
         stream = _toy_pairs(task, seed_text, config.alphabet, lengths)
-    pairs = list(islice(_distinct(stream, split), size))
+    pairs = list(islice(_distinct(stream, belongs), size))
     if len(pairs) < size:
         hint = "" if task == "grammar" else "; a larger alphabet or max_length gives more"
         raise BadInput(f"task {task}, split {split}: {size} pairs asked, {len(pairs)} distinct ones found{hint}")
@@ -84,13 +86,13 @@ def _toy_pairs(task: str, seed_text: str, alphabet: int, lengths: range) -> Iter
         yield " ".join(names[index] for index in source), " ".join(names[index] for index in target)
 
 
-def _distinct(stream: Iterator[Pair], split: str) -> Iterator[Pair]:
-    """The pairs of a stream that belong to the split, each source once; ends when nothing new comes."""
+def _distinct(stream: Iterator[Pair], belongs: Callable[[str], bool]) -> Iterator[Pair]:
+    """The pairs of a stream whose sources belong to the split, each source once; ends when nothing new comes."""
     seen: set[str] = set()
     misses = 0
     while misses < _PATIENCE:
         pair = next(stream)
-        if pair[0] in seen or (split in _COMMON_SPLITS and _common_split(pair[0]) != split):
+        if pair[0] in seen or not belongs(pair[0]):
             misses += 1
             continue
         misses = 0
@@ -98,8 +100,10 @@ def _distinct(stream: Iterator[Pair], split: str) -> Iterator[Pair]:
         yield pair
 
 
-def _common_split(source: str) -> str:
-    """The split of a sentence: a tenth of all may be in `valid`, a tenth in `test`."""
+def _belongs(split: str, source: str) -> bool:
+    """Whether a sentence may be in the split: a tenth of all may be in `valid`, a tenth in `test`."""
+    if split not in _COMMON_SPLITS:
+        return True
     share = hashlib.blake2b(source.encode(), digest_size=4).digest()
     position = int.from_bytes(share, "big") / 2**32
-    return "valid" if position < 0.1 else "test" if position < 0.2 else "train"
+    return split == ("valid" if position < 0.1 else "test" if position < 0.2 else "train")
