@@ -47,7 +47,6 @@ def test_settings_that_are_not_proposed_yet_are_counted_and_take_time(folder, te
         folder.record_proposed(variant, {"values": {"model.dropout": 0.25}, "code": ""})
     for run in folder.tuning_runs(proposing):
         pretend_finished(run)
-        run.record_attempt(tries=1, started="2026-01-01T10:00:00+00:00", ended="2026-01-01T10:01:30+00:00")
     assert "14 runs to train (8 to choose settings, 6 to compare), 8 finished\n15: True" in text(proposing)
     monkeypatch.undo()
     assert "with 4 processes at a time" in plan.plan(folder, proposing, ["base", "h = 4"], jobs=8)
@@ -89,25 +88,8 @@ def runs(folder):
 
 def test_an_update_stands_for_the_whole_run(runs):
     timed = Timed(compiling=10.0, update=6.0)
-    first, later = (plan.seconds_by_timing(runs[0], 12, timed, is_first=is_first) for is_first in (True, False))
+    first, later = (plan.seconds_left(runs[0], 12, timed, is_first=is_first) for is_first in (True, False))
     assert 12 * 6.0 < later < first, "seeds share compiled programs"
-
-
-def test_finished_runs_are_the_measure_of_their_variant_and_of_others(runs):
-    assert runs[2].variant == runs[0].variant != runs[1].variant
-    finished = [(runs[0], 90.0)]
-    assert plan.seconds_by_finished(runs[2], 12, finished) == 90.0
-    assert plan.seconds_by_finished(runs[1], 12, finished) == pytest.approx(90.0)  # as many FLOPs
-    assert plan.seconds_by_finished(runs[1], 6, finished) == pytest.approx(45.0)
-    assert plan.seconds_by_finished(runs[1], 0, finished) == 0
-
-
-def test_runs_of_one_program_share_its_seconds(runs):
-    pretend_finished(runs[0], together=3)
-    runs[0].record_attempt(tries=1, started="2026-01-01T10:00:00+00:00", ended="2026-01-01T10:01:30+00:00")
-    assert plan.seconds_taken(runs[0]) == 30.0
-    runs[0].record_attempt(tries=2)
-    assert plan.seconds_taken(runs[0]) is None
 
 
 def test_an_update_is_compiled_and_timed(runs, tmp_path):

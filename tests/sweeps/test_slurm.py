@@ -26,7 +26,6 @@ class Cluster:
 
     def __init__(self, *states, fails=()):
         self.states, self.submitted, self.fails, self.asked = dict(enumerate(states)), [], fails, 0
-        self.arrays = []  # the number of jobs in each
 
     def job_states(self):
         self.asked += 1
@@ -40,7 +39,6 @@ class Cluster:
 
     def submit_array(self, tasks):
         first = len(self.submitted)
-        self.arrays.append(len(tasks))
         self.submitted += [task.run_ids for task in tasks]
         return [SimpleNamespace(job_id=f"7_{first + number}") for number in range(len(tasks))]
 
@@ -129,25 +127,6 @@ def test_a_new_launch_asks_again_before_it_submits_what_may_be_running(folder, s
         states(Cluster(fails=(1,)), [run], detach=True)
 
 
-def test_more_jobs_than_an_array_may_have_are_several_arrays(folder, monkeypatch, squeue):
-    """With a number of jobs at a time, which is a limit of each array, one array waits for another."""
-    runs = folder.runs(defined(FOUR, seeds=3))
-    squeue("echo JOBID ST", scontrol='echo "MaxArraySize            = 4"')
-    for at_a_time, waits_for in ((None, [None, None]), (2, [None, "7"])):
-        folder.path.mkdir(exist_ok=True)
-        (folder.path / "slurm/jobs.json").unlink(missing_ok=True)
-        cluster, after = Cluster(), []
-        monkeypatch.setattr(Slurm, "executor", lambda *given: after.append(given[2]) or cluster)  # noqa: B023
-        SlurmPool(folder, Slurm({}, 10, at_a_time), Progress(runs, io.StringIO())).start([[run] for run in runs])
-        assert after == waits_for and cluster.arrays == [4, 2]
-        assert len(recorded(folder)) == 6
-
-
-def test_the_limit_of_an_array_is_slurms_default_where_it_is_not_known(squeue):
-    squeue("", scontrol="exit 1")
-    assert slurm.max_array_size() == 1001
-
-
 @pytest.mark.parametrize(
     ("status", "state", "at_the_time", "exit_status", "again"),
     [
@@ -233,5 +212,3 @@ def test_a_job_does_not_import_from_the_current_directory(monkeypatch, tmp_path)
     executor = Slurm({"mem": "16GB", "gpus-per-node": "1", "account": "me"}, 10).executor(tmp_path)
     assert executor._submitit_command_str.startswith(f"{sys.executable} -P {slurm.shielded.__file__} -u -m submitit")
     assert executor.parameters["additional_parameters"] == {"mem": "16GB", "gpus_per_node": "1", "account": "me"}
-    after = Slurm({"dependency": "afterok:3"}, 10).executor(tmp_path, "7")
-    assert after.parameters["additional_parameters"] == {"dependency": "afterok:3,afterany:7"}

@@ -64,7 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--together", nargs="?", type=at_least(2), const=0, metavar="N", help=about)
     how.add_argument("--retries", type=at_least(0), default=0, metavar="N", help="how often to retry a failed run")
     add_accept_changed_code(how, "resume the sweep")
-    how.add_argument("--fail-fast", action="store_true", help="stop all other runs after the first failure")
     add = parser.add_argument_group("on a SLURM cluster (pip install 'transformer_jax[slurm]')").add_argument
     add(
         "--slurm",

@@ -48,7 +48,6 @@ class LaunchOptions:
     jobs: int | None = None
     together: int | None = None  # runs at most in one program, 0 for all that fit; none = one
     retries: int = 0
-    fail_fast: bool = False
     accept_changed_code: bool = False  # recorded, and reported
     slurm: Slurm | None = None  # none = on this machine
 
@@ -82,7 +81,6 @@ def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions)
         tell(f"warning: seeds {seeds} are added after a report was made, which makes false positives more likely")
     definition = dataclasses.replace(
         definition,
-        together=options.together is not None,
         code=definition.code_of(),
         accept_changed_code=options.accept_changed_code,
     )
@@ -116,12 +114,6 @@ def merged(
             "answered_by, the main test set, margin and weights are declared before the first run. It differs in:"
         )
         raise ConfigError([f"{sweep.path}: {rule}", *(f"  {line}" for line in found)])
-    if added := [name for name in definition.experiments if name not in stored.experiments]:
-        before = counted(len(stored.experiments) - 1, "variant")
-        tell(
-            f"note: {', '.join(added)} added to {before} beside the baseline: intervals and p-values are corrected "
-            "for more comparisons, so those of the other variants become wider"
-        )
     return dataclasses.replace(
         definition,
         seeds=tuple(dict.fromkeys([*stored.seeds, *definition.seeds])),
@@ -295,7 +287,7 @@ class Launcher:
         else:
             pool = LocalPool(self.sweep, slots(options.jobs))
         jobs = in_order(grouped(missing, options.together), self.definition)
-        run_jobs(pool, jobs, progress, self.signals, options.retries, options.fail_fast)
+        run_jobs(pool, jobs, progress, self.signals, options.retries)
         statuses = progress.statuses()
         self.statuses += statuses
         for text in [table(statuses), *(failure(status) for status in statuses if status.state in BAD)]:
@@ -306,7 +298,7 @@ class Launcher:
         return [status.run.name for status in self.statuses if status.state in states]
 
     def _is_over(self) -> bool:
-        return bool(self.signals.asked or self._is_detached() or (self.options.fail_fast and self._named("failed")))
+        return bool(self.signals.asked or self._is_detached())
 
     def _is_detached(self) -> bool:
         """Whether runs remain that this launch does not wait for."""
@@ -352,18 +344,13 @@ def run_jobs(
     progress: Progress,
     signals: StopSignals,
     retries: int = 0,
-    fail_fast: bool = False,
 ) -> None:
-    """Returns when all runs have ended; after a stop signal, or a failure with `fail_fast`, when all are saved.
-
-    A run that saved and stopped by itself, as after `train.hours`, is resumed if it came further.
-    """
-    pending, failures, reached = list(jobs), collections.Counter[str](), collections.Counter[str]()
+    """Returns when all runs have ended, or after a stop signal when all are saved."""
+    pending, failures = list(jobs), collections.Counter[str]()
     stopping = False
     progress.pending |= {run.run_id: "waiting" for job in jobs for run in job}
     while pending or pool.is_busy():
-        too_many = fail_fast and any(count > retries for count in failures.values())
-        if not stopping and (signals.asked or too_many):
+        if signals.asked and not stopping:
             stopping = True
             pool.stop()
         pending = [] if stopping else pool.start(pending)
@@ -371,15 +358,10 @@ def run_jobs(
         for run in pool.ended():
             progress.pending.pop(run.run_id, None)
             status = status_of(run)
-            is_further = status.step > reached[run.run_id]
-            reached[run.run_id] = status.step
-            may_start = status.state == "stopped" and is_further and not run.attempt().get("asked", True)
-            if status.state == "failed":
-                failures[run.run_id] += 1
-                may_start = failures[run.run_id] <= retries
-            if may_start and not stopping:
+            failures[run.run_id] += status.state == "failed"
+            if status.state == "failed" and failures[run.run_id] <= retries and not stopping:
                 reason = status.error.partition("\n")[0]
-                progress.print(f"{run.name}: {status.state}, starting it again: {reason}")
+                progress.print(f"{run.name}: failed, starting it again: {reason}")
                 progress.pending[run.run_id] = "waiting"
                 again.add(run.run_id)
         pending += filter(None, ([run for run in job if run.run_id in again] for job in jobs))

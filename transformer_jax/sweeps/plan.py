@@ -1,12 +1,11 @@
 """The output of `--dry-run`: every variant, what differs in it, its size, and an estimate of the time it takes.
 
-The time is taken from finished runs, or follows from one update of each program that is compiled and timed now.
-Variants that differ in numbers alone, such as a rate, have the same. It is meant to be right within a factor of two.
+The time follows from one update of each program, which is compiled and timed now. Variants that differ in numbers
+alone, such as a rate, have the same. It is meant to be right within a factor of two.
 """
 
 from __future__ import annotations
 
-import datetime
 import statistics
 import textwrap
 import time
@@ -74,23 +73,17 @@ def plan(
     steps = {name: planned_steps(config, data[name]) for name, config in experiments.items()}
     statuses = [status_of(run) for run in sweep.all_runs(definition, variants, planned=True)]
     unfinished = [status for status in statuses if status.state not in ("finished", "diverged")]
-    known = [(run, seconds_taken(run)) for run in sweep.all_runs(definition) if run.is_finished()]
-    finished = [(run, taken) for run, taken in known if taken is not None]
     programs = {name: program_of(config, data[name]) for name, config in experiments.items()}
-    is_timed = unfinished and not finished and not quick
-    timed = time_programs(programs, experiments, data) if is_timed else {}
+    timed = time_programs(programs, experiments, data) if unfinished and not quick else {}
     twins = {definition.tuned_as(name): name for name in variants} | {name: name for name in variants}
     seconds, next_run = [0.0], dict[str, float]()
-    for status in unfinished if finished or timed else ():
+    for status in unfinished if timed else ():
         run, name = status.run, twins[status.run.variant]
         left = max((steps[name] or run.experiment.train.steps) - status.step, 0)
-        if finished:
-            seconds.append(seconds_by_finished(run, left, finished))
-        else:
-            of_variant = timed[programs[name]]
-            size_of_setting = training_flops(run.experiment, 1) / training_flops(experiments[name], 1)
-            scaled = of_variant._replace(update=of_variant.update * size_of_setting)
-            seconds.append(seconds_by_timing(run, left, scaled, is_first=name not in next_run))
+        of_variant = timed[programs[name]]
+        size_of_setting = training_flops(run.experiment, 1) / training_flops(experiments[name], 1)
+        scaled = of_variant._replace(update=of_variant.update * size_of_setting)
+        seconds.append(seconds_left(run, left, scaled, is_first=name not in next_run))
         next_run.setdefault(name, seconds[-1])
     rows = [("variant", "differs in", "parameters", "FLOPs per run", "programs", "peak rate", "next run")]
     for name, config in experiments.items():
@@ -99,11 +92,10 @@ def plan(
         varied = repeated(definition.sweep, definition.variant(name))
         time_left = "unknown" if unfinished and len(seconds) == 1 else duration(next_run.get(name, 0.0))
         rows.append((name, changes(varied), *facts, time_left))
-    timed_now = f"one update of each of {counted(len(timed), 'program')}, timed now"
     at_a_time = len(slots(jobs))
     if definition.sweep.propose is not None:  # a variant's settings are tried one after the other
         at_a_time = min(at_a_time, len(variants) * len(TUNING_SEEDS))
-    total = total_time(seconds, at_a_time, counted(len(finished), "finished run") if finished else timed_now)
+    total = total_time(seconds, at_a_time, len(timed))
     if unfinished and len(seconds) == 1:
         total = "how long they take is not estimated, because nothing was timed (--quick)"
     lines = [
@@ -150,10 +142,11 @@ def time_programs(
     return timed
 
 
-def total_time(seconds: Sequence[float], processes: int, basis: str) -> str:
-    """How long all runs take, whose seconds were estimated on this basis."""
+def total_time(seconds: Sequence[float], processes: int, timed: int) -> str:
+    """How long all runs take, whose seconds were estimated from `timed` programs."""
     how = f"with {processes} processes at a time" if processes > 1 else "one after the other"
     total = duration(max(sum(seconds) / processes, *seconds))
+    basis = f"one update of each of {counted(timed, 'program')}, timed now"
     return f"about {total} {how} on this machine, by {basis}; right within a factor of two, if no run ends early"
 
 
@@ -187,7 +180,7 @@ def training_shapes(config: ExperimentConfig) -> int:
     return 1 if config.data.batching == "packing" else config.data.num_shapes
 
 
-def seconds_by_timing(run: SweepRun, left: int, timed: Timed, is_first: bool) -> float:
+def seconds_left(run: SweepRun, left: int, timed: Timed, is_first: bool) -> float:
     """Seconds of the updates left of a run by a timed one; the first run of a variant compiles its programs."""
     config = run.experiment
     compiling = timed.compiling * (training_shapes(config) + OTHER_PROGRAM * OTHER_PROGRAMS)
@@ -200,22 +193,6 @@ def seconds_by_timing(run: SweepRun, left: int, timed: Timed, is_first: bool) ->
     pairs_of_an_update = config.data.tokens_per_batch / LENGTH
     held_out = (validation * left / config.train.eval_every + tests) / pairs_of_an_update
     return START + compiling + timed.update * (left + held_out)
-
-
-def seconds_by_finished(run: SweepRun, left: int, finished: Sequence[tuple[SweepRun, float]]) -> float:
-    """Seconds of the updates left of a run by the FLOPs of finished runs: its variant's if there are any."""
-    alike = [pair for pair in finished if pair[0].variant == run.variant] or finished
-    per_flop = statistics.median(seconds / training_flops(other.experiment) for other, seconds in alike)
-    return per_flop * training_flops(run.experiment, left)
-
-
-def seconds_taken(run: SweepRun) -> float | None:
-    """A run's share of the seconds of its process, from its start to its result; None if it took several tries."""
-    attempt, result = run.attempt(), run.result() or {}
-    if attempt.get("tries") != 1:
-        return None
-    started, ended = (datetime.datetime.fromisoformat(attempt[name]) for name in ("started", "ended"))
-    return (ended - started).total_seconds() / result.get("together", 1)
 
 
 def planned_steps(config: ExperimentConfig, data: Path) -> int | None:

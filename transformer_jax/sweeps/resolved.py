@@ -57,7 +57,6 @@ class ResolvedSweep:
     overrides: tuple[tuple[str, str], ...] = ()  # of the base, from the command line
     only: tuple[str, ...] | None = None  # patterns of the variants that were run; None is all
     began_together: bool = False  # started with --together, so that all seeds have one data order
-    together: bool = False  # whether runs of one shape train in one program
     code: Mapping[str, str] = dataclasses.field(default_factory=dict)  # a digest for each reference to custom code
     accept_changed_code: bool = False  # whether runs of another version of that code count as runs of this sweep
 

@@ -34,7 +34,6 @@ class Attempt(TypedDict, total=False):
     error: str | None
     host: str
     tries: int
-    asked: bool
 
 
 class Right(TypedDict):

@@ -30,8 +30,6 @@ from transformer_jax.sweeps.status import Progress
 
 # A job is over after this number of answers of squeue without it; the seconds between them before jobs are submitted.
 ABSENT, SECONDS_TO_SETTLE = 3, 5.0
-# The jobs in an array at most, where `scontrol show config` does not say: SLURM's own default.
-MAX_ARRAY_SIZE = 1001
 # States of squeue in which a job does nothing more: those where it did not end by itself, and all.
 BROKEN = {"F", "TO", "NF", "OOM", "BF", "DL"}
 OVER = BROKEN | {"CD", "CA", "PR"}
@@ -89,8 +87,8 @@ class Slurm:
     at_a_time: int | None = None  # jobs of the array
     detach: bool = False
 
-    def executor(self, folder: Path, after: str | None = None) -> Any:
-        """The submitit executor, of jobs that wait for the end of the job `after`; raises an error without SLURM."""
+    def executor(self, folder: Path) -> Any:
+        """The submitit executor; raises an error without SLURM."""
         for name, value in {"workdir": str(folder), **self.parameters}.items():
             if not SBATCH_OPTION.fullmatch(name) or not value.isprintable():  # they are lines of a shell script
                 raise BadInput(f"--slurm: {f'{name}={value}'!r}: must be an option of sbatch, on one line")
@@ -99,27 +97,16 @@ class Slurm:
             raise BadInput("--slurm: there is no sbatch on this machine; without --slurm the sweep runs here")
         from submitit import SlurmExecutor
 
-        parameters = {name.replace("-", "_"): value for name, value in self.parameters.items()}
-        if after is not None:
-            given = parameters.get("dependency")
-            parameters["dependency"] = f"{given},afterany:{after}" if given else f"afterany:{after}"
         # submitit starts `python -u -m submitit...` in the directory where the sweep was launched.
         executor = SlurmExecutor(folder, python=shlex.join([*PYTHON, shielded.__file__]))
         executor.update_parameters(
             time=self.minutes,
             job_name="transformer-jax",
             stderr_to_stdout=True,
-            additional_parameters=parameters,
+            additional_parameters={name.replace("-", "_"): value for name, value in self.parameters.items()},
             **({} if self.at_a_time is None else {"array_parallelism": self.at_a_time}),
         )
         return executor
-
-
-def max_array_size() -> int:
-    """The largest number of jobs in an array of this cluster."""
-    shown = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True).stdout
-    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", shown, re.MULTILINE)
-    return int(found[1]) if found else MAX_ARRAY_SIZE
 
 
 class NoAnswer(Failed):
@@ -149,30 +136,25 @@ class SlurmPool:
         return {job: run_ids for job, run_ids in self.jobs.items() if not self.runs.keys().isdisjoint(run_ids)}
 
     def start(self, jobs: Sequence[Job]) -> list[Job]:
-        """Submits all that is not submitted yet, in as few arrays as the cluster allows.
-
-        With a limit of jobs at a time, which holds for an array, an array waits for the one before.
-        """
+        """Submits all that is not submitted yet, as an array."""
         submitted = {run_id for run_ids in self.jobs.values() for run_id in run_ids}
         new = [run_ids for job in jobs if (run_ids := [r.run_id for r in job if r.run_id not in submitted])]
-        size, before = max_array_size() if new else 1, None
-        for first in range(0, len(new), size):
-            before = self._submit(new[first : first + size], None if self.slurm.at_a_time is None else before)
+        if new:
+            self._submit(new)
         self.progress.pending |= {run_id: "queued" for run_ids in self._own_jobs().values() for run_id in run_ids}
         return []
 
-    def _submit(self, array: Sequence[list[str]], after: str | None) -> str:
-        """Submits an array with a job for each list of runs; returns its number."""
+    def _submit(self, array: Sequence[list[str]]) -> None:
+        """Submits an array with a job for each list of runs."""
         self.folder.mkdir(exist_ok=True)
         tasks = [SlurmTask(self.sweep.path.absolute(), run_ids) for run_ids in array]
         try:
-            job_ids = [job.job_id for job in self.slurm.executor(self.folder, after).submit_array(tasks)]
+            job_ids = [job.job_id for job in self.slurm.executor(self.folder).submit_array(tasks)]
         except Exception as error:  # of submitit's own types, with sbatch's message
             raise Failed(f"sbatch did not accept the jobs: {str(error).strip()}") from None
         self._record(self.jobs | dict(zip(job_ids, array, strict=True)))
         for job_id, run_ids in zip(job_ids, array, strict=True):
             self.progress.print(f"job {job_id}: {', '.join(run_ids)}")
-        return str(job_ids[0].partition("_")[0])
 
     def is_busy(self) -> bool:
         return bool(self._own_jobs()) and not self.slurm.detach
@@ -195,8 +177,6 @@ class SlurmPool:
                     log = last_lines(self.folder / f"{job}_0_log.out")
                     error = f"job {job} ended without a result; its last lines:\n{log}"
                     run.record_attempt(state="stopped" if self.stopping else "failed", error=error, ended=now())
-                if state == "CA":
-                    run.record_attempt(asked=True)
                 yield run
 
     def stop(self) -> None:
