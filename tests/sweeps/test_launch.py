@@ -223,7 +223,7 @@ def test_seeds_that_are_added_after_a_report_are_warned_of(folder, capsys):
 
 
 def test_what_changes_the_design_is_told(folder, capsys):
-    """--together at the first start."""
+    """--together at the first start, and variants that are added later."""
     together = LaunchOptions(together=0)
     told = "--together: all seeds see the training pairs in one order"
     for options, is_told in ((LaunchOptions(), False), (together, True)):
@@ -234,6 +234,9 @@ def test_what_changes_the_design_is_told(folder, capsys):
     launch.ready(folder, defined(FOUR, WIDE, seeds=2), LaunchOptions())
     printed = capsys.readouterr().err
     assert told in printed, "the design stays that of the first start"
+    assert "note: wide added to 1 variant beside the baseline: intervals and p-values are corrected for more" in printed
+    launch.ready(folder, defined(FOUR, seeds=3), LaunchOptions())
+    assert "note: " not in capsys.readouterr().err
 
 
 def test_runs_train_at_the_very_rate_that_was_tried(folder, tuned):
@@ -456,6 +459,23 @@ def test_retries_and_a_failure_that_affects_no_other_run(states):
     found, pool = states(defined(FOUR, seeds=2), script, retries=2)
     assert found.pop("h-=-4/seed-0") == "failed" and set(found.values()) == {"finished"}
     assert pool.started.count(["h-=-4/seed-0"]) == 3
+
+
+def test_a_run_that_stopped_by_itself_is_resumed_as_long_as_it_comes_further(folder):
+    """As after train.hours; one whose process was asked to stop is not."""
+    base, four = folder.runs(defined(FOUR))
+    steps = iter([5, 9, 9, 9])
+
+    class Stopping(FakePool):
+        def ended(self):
+            for run in super().ended():
+                run.folder.metrics.write_text(json.dumps({"step": next(steps)}) + "\n")
+                run.record_attempt(asked=run is four)
+                yield run
+
+    pool = Stopping({"base/seed-0": ["stopped"] * 3, "h-=-4/seed-0": ["stopped"]}, slots=1)
+    run_jobs(pool, [[base], [four]], Progress([base, four], io.StringIO()), StopSignals())
+    assert pool.started == [["base/seed-0"], ["h-=-4/seed-0"], ["base/seed-0"], ["base/seed-0"]]
 
 
 def test_a_signal_stops_all(states):

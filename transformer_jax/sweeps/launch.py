@@ -114,6 +114,12 @@ def merged(
             "answered_by, the main test set, margin and weights are declared before the first run. It differs in:"
         )
         raise ConfigError([f"{sweep.path}: {rule}", *(f"  {line}" for line in found)])
+    if added := [name for name in definition.experiments if name not in stored.experiments]:
+        before = counted(len(stored.experiments) - 1, "variant")
+        tell(
+            f"note: {', '.join(added)} added to {before} beside the baseline: intervals and p-values are corrected "
+            "for more comparisons, so those of the other variants become wider"
+        )
     return dataclasses.replace(
         definition,
         seeds=tuple(dict.fromkeys([*stored.seeds, *definition.seeds])),
@@ -345,8 +351,11 @@ def run_jobs(
     signals: StopSignals,
     retries: int = 0,
 ) -> None:
-    """Returns when all runs have ended, or after a stop signal when all are saved."""
-    pending, failures = list(jobs), collections.Counter[str]()
+    """Returns when all runs have ended, or after a stop signal when all are saved.
+
+    A run that saved and stopped by itself, as after `train.hours`, is resumed if it came further.
+    """
+    pending, failures, reached = list(jobs), collections.Counter[str](), collections.Counter[str]()
     stopping = False
     progress.pending |= {run.run_id: "waiting" for job in jobs for run in job}
     while pending or pool.is_busy():
@@ -358,10 +367,15 @@ def run_jobs(
         for run in pool.ended():
             progress.pending.pop(run.run_id, None)
             status = status_of(run)
-            failures[run.run_id] += status.state == "failed"
-            if status.state == "failed" and failures[run.run_id] <= retries and not stopping:
+            is_further = status.step > reached[run.run_id]
+            reached[run.run_id] = status.step
+            may_start = status.state == "stopped" and is_further and not run.attempt().get("asked", True)
+            if status.state == "failed":
+                failures[run.run_id] += 1
+                may_start = failures[run.run_id] <= retries
+            if may_start and not stopping:
                 reason = status.error.partition("\n")[0]
-                progress.print(f"{run.name}: failed, starting it again: {reason}")
+                progress.print(f"{run.name}: {status.state}, starting it again: {reason}")
                 progress.pending[run.run_id] = "waiting"
                 again.add(run.run_id)
         pending += filter(None, ([run for run in job if run.run_id in again] for job in jobs))

@@ -34,6 +34,7 @@ class Attempt(TypedDict, total=False):
     error: str | None
     host: str
     tries: int
+    asked: bool
 
 
 class Right(TypedDict):

@@ -177,6 +177,8 @@ class SlurmPool:
                     log = last_lines(self.folder / f"{job}_0_log.out")
                     error = f"job {job} ended without a result; its last lines:\n{log}"
                     run.record_attempt(state="stopped" if self.stopping else "failed", error=error, ended=now())
+                if state == "CA":
+                    run.record_attempt(asked=True)
                 yield run
 
     def stop(self) -> None:

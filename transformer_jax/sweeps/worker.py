@@ -166,7 +166,7 @@ class Worker:
             if ending.diverged:
                 self._fail(run, Diverged(ending.why))
             elif not ending.final:
-                self._record(run, "stopped", error=ending.why)
+                self._record(run, "stopped", error=ending.why, asked=self.stopping)
             else:
                 trained.append(run)
         for run in trained:
