@@ -98,8 +98,8 @@ def test_odd_values_in_the_status_of_a_sweep(tmp_path, capsys, count):
     run.record_attempt(state="failed", error="no room", host="here", pid=1, tries=1)
     (run.path / "versions.json").write_text('{"last_step": 12, "commit": "abc"}')
     commands = [
-        ["sweep", "--status", f"--workdir={folder.path}"],
-        ["sweep", "--status", "--json", f"--workdir={folder.path}"],
+        ["status", str(folder.path)],
+        ["status", "--json", str(folder.path)],
     ]
     records = [run.path / name for name in ("attempt.json", "result.json", "versions.json")]
     for file in (*records, folder.definition_file):
@@ -109,13 +109,13 @@ def test_odd_values_in_the_status_of_a_sweep(tmp_path, capsys, count):
 def test_a_report_follows_no_link(tmp_path, capsys):
     sweep = make_sweep(tmp_path / "sweep", VARIANTS[:2], seeds=(0,), sentences=5)
     mine = tmp_path / "mine"
-    mine.write_text("mine")
+    mine.write_text('{"looks": []}')
     (sweep / "report").mkdir()
     for name in ("report.md", "report.json", "table.csv", "index.html"):
         (sweep / "report" / name).symlink_to(mine)
     (sweep / "looks.json").symlink_to(mine)
     assert cli.main(["report", str(sweep)]) == 0
-    assert mine.read_text() == "mine" and not (sweep / "report" / "report.md").is_symlink()
+    assert mine.read_text() == '{"looks": []}' and not (sweep / "report" / "report.md").is_symlink()
     shutil.rmtree(sweep / "report")
     (sweep / "report").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").mkdir()

@@ -3,9 +3,7 @@
 import argparse
 import dataclasses
 import json
-import os
 import shlex
-import time
 
 import pytest
 
@@ -13,8 +11,7 @@ from tests.support.sweep_runs import defined, experiment_file, pretend_finished
 from transformer_jax import cli
 from transformer_jax.commands.configuration import split_overrides
 from transformer_jax.commands.sweep import _definition, add_arguments, factors, seeds
-from transformer_jax.errors import EXIT_UNFINISHED
-from transformer_jax.report.report import report_of
+from transformer_jax.report.report import Report as Content
 from transformer_jax.report.results import load_sweep
 from transformer_jax.sweeps import plan, resolved
 from transformer_jax.sweeps.folder import SweepFolder
@@ -56,38 +53,9 @@ def test_dry_run_prints_everything_and_writes_nothing(run, place):
     assert not (place / "sweep").exists()
 
 
-def test_status(run, place):
-    definition = resolved.load("experiment.py")
-    folder = SweepFolder("sweep")
-    folder.save(definition)
-    base, four, *_ = folder.runs(definition)
-    pretend_finished(base)
-    four.path.mkdir(parents=True)
-    four.record_attempt(state="failed", error="it fell over")
-    status, out, _ = run("--workdir=sweep", "--status")
-    assert status == 1 and out.splitlines()[0].split() == ["run", "state", "step", "loss", "BLEU", "left"]
-    assert "h = 4, seed 0 failed:\n    it fell over\n    its log: sweep/runs/h-=-4/seed-0/log.txt" in out
-    assert out.splitlines()[-1] == "1 finished, 2 waiting, 1 failed"
-    status, out, _ = run("--workdir=sweep", "--status", "--only=base")
-    assert status == EXIT_UNFINISHED and "h = 4" not in out and out.splitlines()[-1] == "1 finished, 1 waiting"
-    four.record_attempt(state="running", host="node7")
-    four.folder.metrics.write_text('{"step": 5, "loss": 2.5, "seconds": 1.0}\n')
-    os.utime(four.folder.metrics, (0, time.time() - 60))
-    status, out, _ = run("--workdir=sweep", "--status", "--json")
-    first, second, *_ = json.loads(out)
-    assert status == EXIT_UNFINISHED
-    assert (first["run"], first["state"], first["step"]) == ("base/seed-0", "finished", 12)
-    assert (second["state"], second["host"], second["step"]) == ("running", "node7", 5)
-    assert second["seconds_since_step"] > 59
-    for each in folder.runs(definition):
-        pretend_finished(each)
-    assert run("--workdir=sweep", "--status")[0] == 0
-
-
 # Each: the command line, and what the line on stderr must say.
 BAD_COMMAND_LINES = [
     (["--workdir=sweep"], "sweep: is not a sweep"),
-    (["--workdir=sweep", "--status"], "sweep: is not a sweep"),
     (["--workdir=sweep", "--seeds=2"], "FILE.py"),
     (["missing.py", "--workdir=sweep"], "missing.py: no such experiment file"),
     (["experiment.py", "--workdir="], "is empty"),
@@ -104,13 +72,13 @@ BAD_COMMAND_LINES = [
 
 
 def test_a_sweep_of_some_variants_stays_one(run, place):
-    """--status and the same sweep without FILE are of the variants that it was started with."""
+    """The same sweep without FILE is of the variants that it was started with, and so is its status."""
     definition = resolved.load("experiment.py")
     folder = SweepFolder("sweep")
     folder.save(dataclasses.replace(definition, only=("base",)))
     for made in folder.runs(definition, ["base"]):
         pretend_finished(made)
-    assert run("--workdir=sweep", "--status")[::2] == (0, "")
+    assert cli.main(["status", "sweep"]) == 0
     assert "1 variant, seeds 0, 1: 0 runs to train, 2 finished" in run("--workdir=sweep", "--dry-run")[1]
     assert "2 runs to train, 2 finished" in run("experiment.py", "--workdir=sweep", "--dry-run")[1]
 
@@ -168,7 +136,7 @@ def test_the_stored_command_defines_the_same_sweep(place, arguments):
     launched(first, "experiment.py", *arguments, "--seeds=3,4", "--only=h*")
     stored = launched(first, *(argument for argument in arguments if argument.startswith("--only")))
     command, *again = stored.to_json()["command"]
-    shown = shlex.split(report_of(load_sweep(first.path)).facts["command"])
+    shown = shlex.split(Content(load_sweep(first.path)).facts["command"])
     assert shown == ["transformer-jax", command, *again, f"--workdir={first.path}"]
     launched(second := SweepFolder(place / "second"), *again)
     assert command == "sweep" and json.loads(second.definition_file.read_text()) == json.loads(

@@ -112,7 +112,8 @@ def test_a_sweep_whose_terminal_closes_stops_and_one_that_cannot_print_goes_on(t
     log.symlink_to("/dev/full")  # the disk is full for its worker, too
     done = subprocess.run(["bash", "-c", f"exec {' '.join(words)} >/dev/full 2> >(head -c 1)"], cwd=tmp_path)
     assert done.returncode == 0
-    done = subprocess.run(["bash", "-c", f"{' '.join(words)} --status"], cwd=tmp_path, capture_output=True, text=True)
+    status = [*words[: words.index("sweep")], "status", "sweep"]
+    done = subprocess.run(status, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and "2 finished" in done.stdout, done.stdout
 
 

@@ -27,7 +27,7 @@ from tests.support.finished_sweeps import (
 from transformer_jax import cli
 from transformer_jax.report.findings import _simple, effects, find
 from transformer_jax.report.metrics import decimals_for
-from transformer_jax.report.report import report_of
+from transformer_jax.report.report import Report as Content
 from transformer_jax.report.results import load_sweep
 from transformer_jax.report.table import score_records
 from transformer_jax.report.write import write_report
@@ -350,7 +350,7 @@ def test_the_numbers_of_a_custom_metric_have_the_decimals_of_its_spread(sweep, t
             measures = json.loads(path.read_text())["measures"]
             edit(path, measures={**measures, "mine": {"score": score + 0.01 * seed, "signature": "mine"}})
     for given, decimals in ((None, 4), (2, 2)):
-        report = report_of(dataclasses.replace(load_sweep(sweep), decimals=given))
+        report = Content(dataclasses.replace(load_sweep(sweep), decimals=given))
         columns = [column for column in report.tests[0].table.columns if column.key in ("mine", "mine_difference")]
         columns += [column for column in report.runs.columns if column.title == "mine test"]
         texts = [cell.text + cell.detail for column in columns for cell in column.cells]

@@ -9,7 +9,7 @@ import pytest
 from tests.support.finished_sweeps import Report, changed, edit, record_file, seed_folder, write
 from transformer_jax import cli
 from transformer_jax.report.findings import find
-from transformer_jax.report.report import report_of
+from transformer_jax.report.report import Report as Content
 from transformer_jax.report.results import load_sweep
 from transformer_jax.report.text import words
 from transformer_jax.report.write import latex_table, render_markdown
@@ -76,7 +76,7 @@ def test_no_value_in_a_file_of_a_run_ends_the_report_of_the_others(sweep, file):
     content = json.loads((run / file).read_text())
     for key, value in itertools.product([*content, "versions", "code", "together"], (None, 3, -1e400, [[]])):
         write(run / file, {**content, key: value})
-        report = report_of(load_sweep(sweep))
+        report = Content(load_sweep(sweep))
         assert len(report.tests[0].findings.by_metric["bleu"].scores["A h=4"]) == 2, (key, value)
         render_markdown("report.md", report=report, words=words)
 

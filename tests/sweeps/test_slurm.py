@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.sweep_runs import FOUR, defined, pretend_finished
-from transformer_jax.commands.sweep import show_status
+from transformer_jax.commands.status import show_sweep
 from transformer_jax.errors import EXIT_UNFINISHED
 from transformer_jax.files.atomic import write_json
 from transformer_jax.processes.signals import StopSignals
@@ -197,11 +197,11 @@ def test_status_needs_no_squeue_and_knows_dead_nodes(folder, squeue, capsys):
         run.path.mkdir(parents=True)
         run.record_attempt(state="running", host="another machine")
     squeue("")
-    assert show_status(folder) == EXIT_UNFINISHED
+    assert show_sweep(folder.path) == EXIT_UNFINISHED
     printed = capsys.readouterr().out
     assert "2 running, 2 waiting" in printed and "squeue" in printed
     squeue("echo JOBID ST; echo 7_0 NF; echo 7_1 R; echo 7_2 PD")
-    show_status(folder)
+    show_sweep(folder.path)
     assert capsys.readouterr().out.endswith("1 running, 1 queued, 1 waiting, 1 interrupted\n")
 
 

@@ -115,13 +115,12 @@ def test_an_array_and_a_requeue_in_the_middle(place):
 def test_leaving_and_looking_in(place):
     more = ("--detach", "--seeds=2", "--only=h*")
     out, err = launch(place, *more).communicate()
-    assert "left to the cluster: 1 run; --status shows their state" in out, err
+    assert "left to the cluster: 1 run; when they are done" in out, err
     again, _ = launch(place, *more).communicate()
     assert "\njob " not in f"\n{again}"  # it is at work, or done
     until(lambda: (place / "sweep/runs/h-=-4/seed-1/result.json").is_file())
-    looked = subprocess.run(
-        [*sweep_runs.command(place)[:4], "--workdir=sweep", "--status"], cwd=place, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "transformer_jax", "status", "sweep"]
+    looked = subprocess.run(command, cwd=place, capture_output=True, text=True)
     assert looked.stdout.splitlines()[-1] == "3 finished, 1 waiting", looked.stdout + looked.stderr
 
 

@@ -2,7 +2,7 @@
 
   transformer-jax status runs/demo
   transformer-jax status runs/demo --json --max-age=1800
-  transformer-jax status runs/table3   (a sweep: the same as sweep --workdir=runs/table3 --status)
+  transformer-jax status runs/table3   (a sweep: every run, with its score by the primary metric)
 
 The age of a run is the time since its last line of metrics, or since it began if it has none yet. Exit status: 0 for a
 run that is running or finished; 75 for one that is waiting or was stopped and can be resumed; 1 for one that failed,
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from transformer_jax.commands.arguments import at_least, path
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput
+from transformer_jax.extras import require
 from transformer_jax.files import paths
 
 STATUSES = {"running": 0, "finished": 0, "waiting": EXIT_UNFINISHED, "stopped": EXIT_UNFINISHED}
@@ -31,10 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     folder = Path(paths.expanded(arguments.folder))
     if (folder / "sweep.json").is_file():
-        from transformer_jax.commands.sweep import show_status
-        from transformer_jax.sweeps.folder import SweepFolder
-
-        return show_status(SweepFolder(folder), None, arguments.json, arguments.max_age)
+        require("transformer-jax status of a sweep", "train")
+        return show_sweep(folder, arguments.json, arguments.max_age)
     from transformer_jax.runs.state import STATE, status_of_run
 
     if not any((folder / name).is_file() for name in (STATE, "versions.json", "attempt.json", ".lock")):
@@ -49,3 +48,31 @@ def run(arguments: argparse.Namespace) -> int:
         print(f" of {found['steps']:,}" if found["steps"] else "", end="")
         print("" if age is None else f", {age:.0f} s ago", f": {found['why']}" if found["why"] else "", sep="")
     return 1 if is_silent else STATUSES.get(found["state"], 1)
+
+
+def show_sweep(folder: Path, as_json: bool = False, max_age: int | None = None) -> int:
+    """Prints the state of every run of a sweep, without the variants that it was started without.
+
+    Returns 0 if all are finished, 1 if one failed, diverged or wrote nothing for `max_age` seconds, and else 75.
+    """
+    from transformer_jax.sweeps.folder import SweepFolder
+    from transformer_jax.sweeps.slurm import NoAnswer, in_queue
+    from transformer_jax.sweeps.status import BAD, Progress, counts, failure, table
+
+    sweep = SweepFolder(folder)
+    definition = sweep.load()
+    progress, unknown = Progress(sweep.all_runs(definition, definition.chosen(definition.only))), ""
+    try:
+        queued = in_queue(sweep)
+    except NoAnswer as problem:
+        queued, unknown = {}, f"warning: {problem}; the states of jobs are not known"
+    progress.pending = {run_id: "queued" for run_id, is_queued in queued.items() if is_queued}
+    statuses = [status.of_job(queued.get(status.run.run_id)) for status in progress.statuses()]
+    failed = [failure(status) for status in statuses if status.state in BAD]
+    if as_json:
+        print(json.dumps([status.to_json() for status in statuses], indent=1))
+    else:
+        print(*filter(None, [table(statuses), *failed, unknown, counts(statuses)]), sep="\n\n")
+    if failed or any(max_age and at.state == "running" and (at.age or 0) > max_age for at in statuses):
+        return 1
+    return 0 if all(status.state == "finished" for status in statuses) else EXIT_UNFINISHED

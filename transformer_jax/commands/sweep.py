@@ -3,7 +3,7 @@
   transformer-jax sweep experiments/table3.py --workdir=runs/table3 --dry-run
   transformer-jax sweep experiments/table3.py --workdir=runs/table3 --jobs=2
   transformer-jax sweep preset:table3 --workdir=runs/table3   (without a checkout)
-  transformer-jax sweep --workdir=runs/table3 --status
+  transformer-jax status runs/table3
   transformer-jax report runs/table3
 
 The file has a function get_sweep(scale) that returns a Sweep: a base config, variants as differences from it, seeds.
@@ -14,20 +14,17 @@ Each run is a separate process with its own folder, SWEEP/runs/VARIANT/seed-N (r
 setting-NUMBER-seed-N at a tuned setting), as `train` makes it; a run that fails does not affect the others. The same
 command again runs what is missing and repeats nothing, even after a kill. Options that affect results may not change;
 variants, seeds, test sets, contrasts, analyses, factors of --tune and trials may be added.
-Without FILE it resumes the sweep in SWEEP. Ctrl-C saves and ends. Exit status, also of --status: 0 when all runs are
-finished, 1 when one failed, 75 when some are not finished; 2 for bad input.
+Without FILE it resumes the sweep in SWEEP. Ctrl-C saves and ends. Exit status: 0 when all runs are finished, 1 when
+one failed, 75 when some are not finished; 2 for bad input.
 """
 
 import argparse
-import contextlib
 import dataclasses
-import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from transformer_jax import shipped
 from transformer_jax.commands.arguments import add_accept_changed_code, at_least, path, python_file, refuse_alone
-from transformer_jax.errors import EXIT_UNFINISHED, BadInput
+from transformer_jax.errors import BadInput
 
 if TYPE_CHECKING:
     from transformer_jax.sweeps.folder import SweepFolder
@@ -54,10 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("without running anything").add_argument
     add("--dry-run", action="store_true", help="print every variant, what differs, its size and its cost")
     add("--quick", action="store_true", help="with --dry-run: time nothing, and estimate no cost in hours")
-    add("--status", action="store_true", help="print the state of every run, and its score by the primary metric")
-    add("--json", action="store_true", help="with --status: as JSON, with hosts and seconds since the last step")
     how = parser.add_argument_group("how it is run")
-    about = "processes at a time (default: one per GPU or TPU chip, or 1)"
+    about = "processes at a time (default: one per GPU, or 1)"
     how.add_argument("--jobs", type=at_least(1), metavar="N", help=about)
     about = "train up to N runs that differ only in seed or in numbers such as dropout in one program; all see the "
     about += "training pairs in the same order"
@@ -74,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--time-limit", type=at_least(2), metavar="MINUTES", help=f"of a job until it is requeued (default {MINUTES})")
     about = "an option of sbatch, repeatable: gpus-per-node=1, mem=16GB, account=me"
     add("--slurm-option", action="append", metavar="NAME=VALUE", help=about)
-    add("--detach", action="store_true", help="exit after submitting; see --status")
+    add("--detach", action="store_true", help="exit after submitting; `status` shows the state")
 
 
 def seeds(text: str) -> int | list[int]:
@@ -95,60 +90,26 @@ def run(arguments: argparse.Namespace) -> int:
     from transformer_jax.sweeps.launch import LaunchOptions, launch, ready
     from transformer_jax.sweeps.local import confined, slots
 
-    refuse_alone(arguments, "status", "json")
     refuse_alone(arguments, "dry_run", "quick")
     refuse_alone(arguments, "slurm", "partition", "time_limit", "slurm_option", "detach")
-    folder = SweepFolder(arguments.workdir)
+    sweep = SweepFolder(arguments.workdir)
+    if arguments.only is None and arguments.file is None:
+        arguments.only = sweep.load().only  # as the sweep was started
     names = {field.name for field in dataclasses.fields(LaunchOptions)} - {"slurm"}
-    with folder.in_original_directory() if arguments.file is None else contextlib.nullcontext(folder) as sweep:
-        if arguments.only is None and (arguments.status or arguments.file is None):
-            arguments.only = sweep.load().only  # as the sweep was started
-        if arguments.status:
-            return show_status(sweep, arguments.only, arguments.json)
-        options = LaunchOptions(slurm=_slurm(arguments), **{name: getattr(arguments, name) for name in names})
-        if not arguments.dry_run:
-            arguments.prints_results = False  # but messages; the results are in the folder
-            jax.config.update("jax_platforms", "cpu")  # on a GPU this process would take the memory that the runs need
-            return launch(sweep, _definition(arguments, sweep), options)
-        from transformer_jax.sweeps.plan import plan
+    options = LaunchOptions(slurm=_slurm(arguments), **{name: getattr(arguments, name) for name in names})
+    if not arguments.dry_run:
+        arguments.prints_results = False  # but messages; the results are in the folder
+        jax.config.update("jax_platforms", "cpu")  # on a GPU this process would take the memory that the runs need
+        return launch(sweep, _definition(arguments, sweep), options)
+    from transformer_jax.sweeps.plan import plan
 
-        jobs = 1 if options.slurm else options.jobs
-        keep_freed_memory()
-        with confined(slots(jobs)[0]):  # updates are timed as a run would make them
-            definition = _definition(arguments, sweep)
-            variants = definition.chosen(options.only)
-            print(plan(sweep, ready(sweep, definition, options), variants, jobs, arguments.quick))
-        return 0
-
-
-def show_status(
-    sweep: "SweepFolder", only: Sequence[str] | None = None, as_json: bool = False, max_age: int | None = None
-) -> int:
-    """Prints the state of every run of a sweep, or only of variants that match a pattern of `only`.
-
-    Returns 0 if all are finished, 1 if one failed, diverged or wrote nothing for `max_age` seconds, and else 75.
-    """
-    from transformer_jax.sweeps.slurm import NoAnswer, in_queue
-    from transformer_jax.sweeps.status import BAD, Progress, counts, failure, table
-
-    definition = sweep.load()
-    progress, unknown = Progress(sweep.all_runs(definition, definition.chosen(only))), ""
-    try:
-        queued = in_queue(sweep)
-    except NoAnswer as problem:
-        queued, unknown = {}, f"warning: {problem}; the states of jobs are not known"
-    progress.pending = {run_id: "queued" for run_id, is_queued in queued.items() if is_queued}
-    statuses = [status.of_job(queued.get(status.run.run_id)) for status in progress.statuses()]
-    failed = [failure(status) for status in statuses if status.state in BAD]
-    if as_json:
-        print(json.dumps([status.to_json() for status in statuses], indent=1))
-    else:
-        lines = [table(statuses), *failed, unknown, counts(statuses)]
-        print("\n\n".join(filter(None, lines)))
-    is_silent = max_age and any(at.state == "running" and (at.age or 0) > max_age for at in statuses)
-    return (
-        1 if failed or is_silent else 0 if all(status.state == "finished" for status in statuses) else EXIT_UNFINISHED
-    )
+    jobs = 1 if options.slurm else options.jobs
+    keep_freed_memory()
+    with confined(slots(jobs)[0]):  # updates are timed as a run would make them
+        definition = _definition(arguments, sweep)
+        variants = definition.chosen(options.only)
+        print(plan(sweep, ready(sweep, definition, options), variants, jobs, arguments.quick))
+    return 0
 
 
 def _slurm(arguments: argparse.Namespace) -> "Slurm | None":

@@ -2,17 +2,17 @@
 
 import collections
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from transformer_jax.report import figures, sections, table
-from transformer_jax.report.findings import Family, TestFindings, find
+from transformer_jax.report.findings import TestFindings, find
 from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY
 from transformer_jax.report.results import RunResult, SweepResult
 from transformer_jax.report.sections import Section
-from transformer_jax.report.table import STATE_NAMES, TRAINING_TIME, Table
+from transformer_jax.report.table import STATE_NAMES, TRAINING_TIME
 from transformer_jax.report.text import some, words
 from transformer_jax.runs.folder import CONFIG_DIGEST, EARLIER, HAD_CHECKPOINT, IDENTIFYING, LAST_STEP
 from transformer_jax.runs.metrics import duration
@@ -26,44 +26,44 @@ SHOWN_RUNS = SHOWN_DIGITS = 8
 NO_VERSIONS = ("command", "directory", CONFIG_DIGEST, EARLIER, HAD_CHECKPOINT, LAST_STEP)
 
 
-class TestReport(NamedTuple):
-    """One test set."""
+class TestReport:
+    """What is said of one test set."""
 
-    findings: TestFindings
-    summary: Sequence[str]  # what was found, in about three sentences
-    notes: Sequence[str]  # what a reader must know to judge it
-    rows: Sequence[Mapping[str, Any]]  # as in table.csv
-    table: Table
-    families: Sequence[tuple[Family, Table]]  # contrasts besides the differences from the baseline
-    forests: Mapping[str, Mapping[str, figures.Forest]]  # by the key of the family and of the metric
-    published: Section
+    def __init__(self, sweep: SweepResult, findings: TestFindings):
+        self.findings = findings
+        self.published = sections.published(sweep, findings)
+        self.summary = summary(sweep, findings)  # what was found, in about three sentences
+        # What a reader must know to judge it.
+        self.notes = words("notes", findings, self.published.facts) if findings.runs else []
+        self.words = [*self.summary, *self.notes]
+        self.rows = table.records(sweep, findings)  # as in table.csv
+        self.table = table.main_table(sweep, findings, self.rows)
+        # Contrasts besides the differences from the baseline.
+        self.families = [(family, table.family_table(findings, family)) for family in findings.families[1:]]
+        self.forests = figures.forests(findings, sweep)  # by the key of the family and of the metric
 
-    @property
-    def words(self) -> list[str]:
-        return [*self.summary, *self.notes]
 
-
-class Report(NamedTuple):
+class Report:
     """The contents of a report; every format is written from this."""
 
-    sweep: SweepResult
-    state: str
-    mixtures: Sequence[str]  # that the runs were not all made by the same code
-    unfinished: Sequence[tuple[str, str]]  # the name and state of each such run
-    problems: Sequence[str]  # damaged files
-    tests: Sequence[TestReport]  # the main one first
-    exact_match: Sequence[Section]  # of each test set where any translation is right
-    tuning: Section
-    scatter: figures.Curves | None
-    curves: Sequence[figures.Curves]
-    analyses: Sequence[Section]
-    runs: Table
-    facts: Mapping[str, str]
-    remarks: Sequence[str]
-
-    @property
-    def is_complete(self) -> bool:
-        return not (self.unfinished or self.problems or self.mixtures)
+    def __init__(self, sweep: SweepResult):
+        self.sweep = sweep
+        findings = find(sweep)
+        self.state = state_sentence(sweep)
+        self.mixtures = code_mixtures(sweep)  # that the runs were not all made by the same code
+        self.unfinished = unfinished(sweep.runs)  # the name and state of each such run
+        self.analyses, problems = sections.analyses(sweep)
+        self.problems = [*sweep.problems, *problems]  # damaged files
+        self.is_complete = not (self.unfinished or self.problems or self.mixtures)
+        self.tests = [TestReport(sweep, test) for test in findings]  # the main one first
+        # Of each test set where any translation is right.
+        self.exact_match = [sections.exact_match(sweep, test) for test in findings if EXACT_MATCH.key in test.by_metric]
+        self.tuning = sections.tuning(sweep)
+        self.scatter = figures.score_against_compute(sweep, findings[0])
+        self.curves = figures.learning_curves(sweep)
+        self.runs = table.runs_table(sweep)
+        self.facts = facts(sweep, findings)
+        self.remarks = remarks(sweep, findings)
 
     @property
     def plots(self) -> dict[str, figures.Plot]:
@@ -77,41 +77,6 @@ class Report(NamedTuple):
         if self.scatter is not None:
             plots["compute"] = self.scatter
         return plots | {f"curves_{curves.title}": curves for curves in self.curves}
-
-
-def report_of(sweep: SweepResult) -> Report:
-    findings = find(sweep)
-    analyses, problems = sections.analyses(sweep)
-    return Report(
-        sweep=sweep,
-        state=state_sentence(sweep),
-        mixtures=code_mixtures(sweep),
-        unfinished=unfinished(sweep.runs),
-        problems=[*sweep.problems, *problems],
-        tests=[_test_report(sweep, test) for test in findings],
-        exact_match=[sections.exact_match(sweep, test) for test in findings if EXACT_MATCH.key in test.by_metric],
-        tuning=sections.tuning(sweep),
-        scatter=figures.score_against_compute(sweep, findings[0]),
-        curves=figures.learning_curves(sweep),
-        analyses=analyses,
-        runs=table.runs_table(sweep),
-        facts=facts(sweep, findings),
-        remarks=remarks(sweep, findings),
-    )
-
-
-def _test_report(sweep: SweepResult, test: TestFindings) -> TestReport:
-    published, rows = sections.published(sweep, test), table.records(sweep, test)
-    return TestReport(
-        findings=test,
-        summary=summary(sweep, test),
-        notes=words("notes", test, published.facts) if test.runs else [],
-        rows=rows,
-        table=table.main_table(sweep, test, rows),
-        families=[(family, table.family_table(test, family)) for family in test.families[1:]],
-        forests=figures.forests(test, sweep),
-        published=published,
-    )
 
 
 def state_sentence(sweep: SweepResult) -> str:

@@ -3,7 +3,6 @@
 Every file is parsed once, here. A run with a damaged file is "damaged", with the reason; the other runs do not suffer.
 """
 
-import array
 import contextlib
 import dataclasses
 import fnmatch
@@ -80,7 +79,6 @@ class RunResult:
     result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     measured: Mapping[str, Measured] = dataclasses.field(default_factory=dict)
     curves: Mapping[str, Points] = dataclasses.field(default_factory=dict)  # of IN_FIGURES
-    logged: Collection[str] = ()  # the names in its metrics.jsonl
     analyses: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     notes: Sequence[str] = ()  # that more than one version of its code was used
@@ -186,25 +184,10 @@ def parsing(file: Path, problems: list[str] | None = None) -> Iterator[None]:
 
 
 def load_sweep(folder: str | Path) -> SweepResult:
-    """The sweep in a folder; `BadInput` if there is none."""
+    """The sweep in a folder; `BadInput` if there is none, or if a file about all of its runs is damaged."""
     path = Path(folder)
     sweep = SweepFolder(path)
-    definition, looks = sweep.stored(), []
-    problems: list[str] = []
-    tuned: dict[str, Any] = {}
-    # A damaged one is an error: it says which runs are compared.
-    with parsing(path / "tuned.json"):
-        for name, facts in sweep.tuned().items():
-            if definition.get("search") and "setting" not in facts:
-                raise ValueError(f"{name}: has no setting")
-            losses = {setting: number(loss) for setting, loss in facts["losses"].items()}
-            tuned[name] = {key: value for key, value in facts.items() if key in Tuning.__annotations__}
-            tuned[name]["losses"] = losses
-    proposed: Mapping[str, Sequence[Proposal]] = {}
-    with parsing(path / "proposed.json", problems):
-        proposed = sweep.proposed()
-    with parsing(sweep.looks_file, problems):
-        looks = [look["compared"] for look in sweep.looks()]
+    definition, tuned, problems = sweep.stored(), sweep.tuned(), list[str]()
     with parsing(sweep.definition_file):
         known = {
             "path": path,
@@ -215,8 +198,8 @@ def load_sweep(folder: str | Path) -> SweepResult:
             "options": flattened(definition["base"]),
             "variants": [_variant(path, facts, definition, tuned, problems) for facts in _asked_for(path, definition)],
             "tuned": tuned,
-            "proposed": proposed,
-            "looks": looks,
+            "proposed": sweep.proposed(),
+            "looks": [look["compared"] for look in sweep.looks()],
             "problems": problems,
         }
         return SweepResult(**{**fields(Sweep, definition), **known})
@@ -266,7 +249,7 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
     except BadInput as problem:
         problems.append(str(problem))
         run = dataclasses.replace(run, state="damaged", reason=str(problem))
-    last, logged, curves = _curves(path / "metrics.jsonl", problems)
+    last, curves = _curves(path / "metrics.jsonl", problems)
     versions, notes, analyses = {}, [], {}
     with parsing(path / "versions.json", problems):
         versions, notes = _read(path / "versions.json", Versions), RunFolder(path).notes()
@@ -275,8 +258,14 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
             analyses[file.stem] = read_record(file)
             measured = _with_score(run, tests[0], file.stem, analyses[file.stem])
             run = dataclasses.replace(run, measured=measured)
-    run = dataclasses.replace(run, step=run.step or last, logged=logged, curves=curves)
-    return dataclasses.replace(run, versions=versions, notes=notes, analyses=analyses)
+    facts: dict[str, Any] = {
+        "step": run.step or last,
+        "curves": curves,
+        "versions": versions,
+        "notes": notes,
+        "analyses": analyses,
+    }
+    return dataclasses.replace(run, **facts)
 
 
 def _with_score(run: RunResult, test: str, name: str, analysis: Mapping[str, Any]) -> Mapping[str, Measured]:
@@ -294,23 +283,20 @@ def _with_score(run: RunResult, test: str, name: str, analysis: Mapping[str, Any
     return {**run.measured, test: known}
 
 
-def _curves(file: Path, problems: list[str]) -> tuple[int | None, set[str], dict[str, Points]]:
-    """The last step of a metrics.jsonl, the names in it, and its curves."""
-    last, logged = None, set[str]()
-    found = {name: (array.array("q"), array.array("d")) for name in IN_FIGURES}
+def _curves(file: Path, problems: list[str]) -> tuple[int | None, dict[str, Points]]:
+    """The last step of a metrics.jsonl, and its curves."""
+    last, curves = None, {}
+    found: dict[str, list[tuple[int, float]]] = {name: [] for name in IN_FIGURES}
     with parsing(file, problems):
         for line in metrics_lines(file, problems):
             last = line["step"]
-            logged.update(line)
-            for name, (steps, values) in found.items():
+            for name, points in found.items():
                 if (value := number(line.get(name))) is not None:
-                    steps.append(last)
-                    values.append(value)
-    curves = {}
-    for name, (steps, values) in found.items():
-        order = np.argsort(np.array(steps), kind="stable")
-        curves[name] = Points(np.array(steps)[order], np.array(values)[order])
-    return last, logged, curves
+                    points.append((last, value))
+    for name, points in found.items():
+        points.sort(key=lambda point: point[0])
+        curves[name] = Points(np.array([step for step, _ in points]), np.array([value for _, value in points]))
+    return last, curves
 
 
 def _with_scores(run: RunResult, tests: Sequence[str]) -> RunResult:

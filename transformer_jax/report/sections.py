@@ -10,7 +10,7 @@ from transformer_jax.report.findings import TestFindings
 from transformer_jax.report.metrics import EXACT_MATCH, decimals_for, deviation
 from transformer_jax.report.results import Measured, SweepResult, number, parsing
 from transformer_jax.report.statistics import mean_interval
-from transformer_jax.report.table import UNVERIFIED, Cell, Column, Row, Table, score_cells
+from transformer_jax.report.table import UNVERIFIED, Cell, Column, Row, Table, number_cell, score_cells
 from transformer_jax.runs.metrics import count_text, duration
 from transformer_jax.sweeps.definition import Tuning
 from transformer_jax.sweeps.search import chosen
@@ -56,15 +56,11 @@ def published(sweep: SweepResult, findings: TestFindings) -> Section:
             is_ranked = all(len(set(values)) > 1 for values in zip(*pairs, strict=True))
             correlation = float(spearmanr(pairs).statistic) if is_ranked else None
             facts.append({"measure": key, "rank_correlation": correlation, "n": len(rows), "rows": rows})
-            marks = [UNVERIFIED * (not row["verified"]) for row in rows]
             columns = [
-                Column(f"Δ {metric.title} ours", [Cell(metric.change(ours), ours) for ours, _ in pairs]),
+                Column(f"Δ {metric.title} ours", [number_cell(ours, metric.change) for ours, _ in pairs]),
                 Column(
                     f"Δ {metric.title} published",
-                    [
-                        Cell(metric.change(theirs) + mark, theirs)
-                        for (_, theirs), mark in zip(pairs, marks, strict=True)
-                    ],
+                    [number_cell(r["published"], metric.change, UNVERIFIED * (not r["verified"])) for r in rows],
                 ),
                 Column("same sign", [Cell(YES_NO[row["agrees"]]) for row in rows]),
                 Column("significant", [Cell(YES_NO[row["significant"]]) for row in rows]),
@@ -170,19 +166,20 @@ def _settings_table(sweep: SweepResult) -> Table:
     """The setting of each variant that a search has chosen, and its loss beside that of the variant's own."""
     names = [variant.name for variant in sweep.variants if variant.name in sweep.tuned]
     found = [sweep.tuned[name] for name in names]
+    numbers = [each["setting"] for each in found]
     columns = [
-        Column("chosen of", [Cell(f"{each['setting']} of {len(each['losses'])}", each["setting"]) for each in found])
+        Column(
+            "chosen of",
+            [Cell(f"{at} of {len(each['losses'])}", at) for at, each in zip(numbers, found, strict=True)],
+        )
     ]
     for path in sweep.search:
-        values = [each["settings"][str(each["setting"])].get(path, "its own") for each in found]
+        values = [chosen(each).values.get(path, "its own") for each in found]
         columns.append(
             Column(path, [Cell(f"{value:g}" if number(value) is not None else str(value)) for value in values])
         )
-    for title, settings in (
-        ("validation loss", [str(each["setting"]) for each in found]),
-        ("its own", ["0"] * len(found)),
-    ):
-        columns.append(Column(title, [_loss(each, setting) for each, setting in zip(found, settings, strict=True)]))
+    columns.append(Column("validation loss", [_loss(each, chosen(each).name) for each in found]))
+    columns.append(Column("its own", [_loss(each, "0") for each in found]))
     diverged = [sum(loss is None for loss in each["losses"].values()) for each in found]
     return Table([Row(name) for name in names], [*columns, Column("no loss", [Cell(str(count)) for count in diverged])])
 

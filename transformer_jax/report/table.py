@@ -3,7 +3,7 @@ base's value."""
 
 import collections
 import fnmatch
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -175,15 +175,14 @@ def score_records(sweep: SweepResult) -> list[dict[str, Any]]:
     ]
 
 
-def curve_records(sweep: SweepResult) -> tuple[list[str], Iterator[dict[str, Any]]]:
-    """The columns and rows of curves.csv: what each run logged, and found on validation data, while it was trained."""
-    found = [name for name in IN_CURVES if any(name in run.logged for run in sweep.runs)]
-    rows = (
-        {"variant": run.variant, "seed": run.seed, "updates": line["step"]} | {name: line.get(name) for name in found}
+def curve_records(sweep: SweepResult) -> list[dict[str, Any]]:
+    """The rows of curves.csv: what each run logged, and found on validation data, while it was trained."""
+    return [
+        {"variant": run.variant, "seed": run.seed, "updates": line["step"]}
+        | {name: line[name] for name in IN_CURVES if name in line}
         for run in sweep.runs
         for line in metrics_lines(run.path / "metrics.jsonl")
-    )
-    return ["variant", "seed", "updates", *found], rows
+    ]
 
 
 def family_table(findings: TestFindings, family: Family) -> Table:

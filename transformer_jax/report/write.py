@@ -8,7 +8,7 @@ import io
 import json
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from transformer_jax.report import text
 from transformer_jax.report.figures import Plot, drawn
 from transformer_jax.report.findings import DIFFERENCES, Family
 from transformer_jax.report.metrics import metrics_of
-from transformer_jax.report.report import Report, TestReport, report_of, to_json
+from transformer_jax.report.report import Report, TestReport, to_json
 from transformer_jax.report.results import SweepResult, load_sweep
 from transformer_jax.report.sections import setting_records
 from transformer_jax.report.table import Table, contrast_records, curve_records, score_records
@@ -49,7 +49,7 @@ def write_report(
     `columns` are patterns of the columns of LaTeX tables: ("bleu*", "parameters"); `decimals` are those of scores and
     differences.
     """
-    report = report_of(dataclasses.replace(load_sweep(folder), decimals=decimals))
+    report = Report(dataclasses.replace(load_sweep(folder), decimals=decimals))
     known = dict.fromkeys(column.key for test in report.tests for column in test.table.columns)
     for pattern in columns:
         if not fnmatch.filter(known, pattern):
@@ -104,7 +104,7 @@ def _files(report: Report, form: str, columns: Sequence[str] = ()) -> Iterator[t
         yield "checklist.md", _checklist(report)
         yield "table.csv", _csv([row for test in report.tests for row in test.rows])
         yield "runs.csv", _csv(score_records(report.sweep))
-        yield "curves.csv", _csv_text(*curve_records(report.sweep))
+        yield "curves.csv", _csv(curve_records(report.sweep))
         if contrasts := [row for test in report.tests for row in contrast_records(test.findings)]:
             yield "contrasts.csv", _csv(contrasts)
         if analyses := [row for section in report.analyses for row in section.facts]:
@@ -188,10 +188,6 @@ def _image(plot: Plot) -> str:
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     columns = dict.fromkeys(name for row in rows for name in row)  # test sets may differ in what is measured
-    return _csv_text(columns, rows)
-
-
-def _csv_text(columns: Collection[str], rows: Iterable[Mapping[str, Any]]) -> str:
     file = io.StringIO()
     writer = csv.DictWriter(file, columns, lineterminator="\n")
     writer.writerow({name: text.cell(name) for name in columns})

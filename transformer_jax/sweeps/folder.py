@@ -32,7 +32,7 @@ from transformer_jax.runs.folder import refuse_patterns
 from transformer_jax.sweeps import resolved
 from transformer_jax.sweeps.definition import FORMAT, Definition, Look, Looks, Proposal, Tuning, Variant
 from transformer_jax.sweeps.resolved import ResolvedSweep
-from transformer_jax.sweeps.run import SweepRun, read_json
+from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.search import TUNING_SEEDS, chosen
 
 
@@ -69,20 +69,6 @@ class SweepFolder:
         if not self.definition_file.is_file():
             raise Failed(f"{self.path}: was removed or renamed while its runs were trained")
 
-    @contextlib.contextmanager
-    def in_original_directory(self) -> Iterator[SweepFolder]:
-        """Changes to the directory where the sweep was started, if it still exists; yields this folder.
-
-        Relative paths in the definition, and in files of the user, then mean what they meant.
-        """
-        directory = (read_json(self.definition_file, Definition) or {}).get("directory")
-        if not isinstance(directory, str) or not os.path.isdir(directory) or os.path.samefile(directory, os.getcwd()):
-            yield self
-            return
-        absolute = SweepFolder(self.path.absolute())
-        with contextlib.chdir(directory):
-            yield absolute
-
     def check_place(self) -> None:
         """Raises for a place where no sweep can be, before anything is written there."""
         refuse_patterns(self.path)
@@ -102,7 +88,9 @@ class SweepFolder:
                     taken_by = stack.enter_context(locked(self.path / ".lock", wait=False))
                     stack.enter_context(remote.owned(self.path / ".lock", taken_by))
             except Locked as holder:
-                raise Failed(f"{self.path}: {holder} is working on this sweep; wait, or use --status") from None
+                raise Failed(
+                    f"{self.path}: {holder} is working on this sweep; transformer-jax status shows how far"
+                ) from None
             yield
 
     def data(self, experiment: ExperimentConfig) -> Path:

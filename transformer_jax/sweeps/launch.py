@@ -317,7 +317,7 @@ class Launcher:
         unfinished = self._named(*UNFINISHED)
         if self._is_detached():
             then = "when they are done, the same command submits what is left, if anything"
-            print(f"\nleft to the cluster: {counted(len(unfinished), 'run')}; --status shows their state; {then}")
+            print(f"\nleft to the cluster: {counted(len(unfinished), 'run')}; {then}", flush=True)
             return 0
         for state, then in THEN.items():
             if names := self._named(state):

@@ -11,7 +11,6 @@ import dataclasses
 import fnmatch
 import functools
 import inspect
-import os
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -150,7 +149,7 @@ class ResolvedSweep:
             for variant in self.sweep.variants
         ]
         resolved = {"base": dataclasses.asdict(self.base), "variants": variants, "command": self.command()}
-        return {"format": FORMAT, "directory": os.getcwd(), **settings, **resolved}  # paths start there
+        return {"format": FORMAT, **settings, **resolved}
 
 
 def from_json(record: Mapping[str, Any]) -> ResolvedSweep:

@@ -45,7 +45,7 @@ class RunStatus:
     test_set: str | None = None  # the first one, when finished
 
     def to_json(self) -> dict[str, Any]:
-        """As `sweep --status --json` prints it."""
+        """As `status SWEEP --json` prints it."""
         facts = {name: value for name, value in vars(self).items() if name not in ("run", "age")}
         kind = "compared" if self.run.setting is None else "tuning"
         run = {"run": self.run.run_id, "variant": self.run.variant, "seed": self.run.seed, "kind": kind}
