@@ -253,6 +253,9 @@ def test_every_form_has_the_families(asked, tmp_path, capsys):
     assert latex.count(r"\ifdim\wd0>\textwidth") == 1, "only a table that is wider than the page is scaled"
     assert f"{value:+.2f}".replace("-", "$-$") in latex and "heads=1 against 8" in latex
     assert "% primary: perplexity on test, differences from the baseline\n" in latex
+    table = (tmp_path / "table_test.tex").read_text()
+    titles = re.findall(r"\\multicolumn\{\d\}\{c\}\{(.*?)\} ", table)
+    assert [title for title in titles if "Delta" in title] == [r"$\Delta$ PPL"] and any("BLEU" in t for t in titles)
 
 
 def test_runs_have_their_levels_and_updates(asked):

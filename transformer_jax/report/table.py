@@ -274,7 +274,9 @@ def _columns_of(compared: Compared, findings: TestFindings, rows: Sequence[Mappi
         cells = score_cells([findings.scores[key].get(name, ()) for name in names], metric.score_decimals)
         columns.append(Column(title + role, cells, key, "scores", "always" * (key == [*titles][-1])))
     if compared.differences:
-        columns += _difference_columns(compared, [compared.differences.get(name) for name in names])
+        of_metric = _difference_columns(compared, [compared.differences.get(name) for name in names])
+        # A paper has room for the differences that answer its question.
+        columns += [c._replace(in_latex="") for c in of_metric] if compared.role == "secondary" else of_metric
     return columns
 
 
