@@ -5,7 +5,6 @@ Forests have the differences from the baseline, curves the training, and a scatt
 
 from __future__ import annotations
 
-import functools
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -177,20 +176,15 @@ def learning_curves(sweep: SweepResult) -> list[Curves]:
 
 def learning_curve(variant: VariantResult, metric: str, baseline: str = "") -> Curve | None:
     """The mean of the finished runs; of the others, while none is finished."""
-    known = [run.curves[metric] for run in variant.finished or variant.runs if metric in run.curves]
-    runs = [points for points in known if len(points.steps)]
-    steps = functools.reduce(np.intersect1d, [points.steps for points in runs]) if runs else ()
-    if not len(steps):
+    runs = [points for run in variant.finished or variant.runs if (points := run.points(metric))]
+    steps = sorted(set.intersection(*map(set, runs))) if runs else []
+    if not steps:
         return None
-    steps = np.unique(steps)
-    shown_X = np.unique(steps[np.linspace(0, len(steps) - 1, MOST_POINTS).round().astype(int)])
-    # Of several values at a step, the last.
-    values_RX = np.array([values[steps.searchsorted(shown_X, side="right") - 1] for steps, values in runs])
+    shown = sorted({steps[at] for at in np.linspace(0, len(steps) - 1, MOST_POINTS).round().astype(int)})
+    values_RX = np.array([[points[step] for step in shown] for points in runs])
     low, high = (values_RX.min(0).tolist(), values_RX.max(0).tolist()) if len(runs) > 1 else ((), ())
     ends = values_RX[:, -1].tolist()
-    return Curve(
-        variant.shown_name, shown_X.tolist(), values_RX.mean(0).tolist(), low, high, variant.name == baseline, ends
-    )
+    return Curve(variant.shown_name, shown, values_RX.mean(0).tolist(), low, high, variant.name == baseline, ends)
 
 
 def score_against_compute(sweep: SweepResult, findings: TestFindings) -> Curves | None:

@@ -256,16 +256,17 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
         metrics = [metric for metric in metrics if metric.key != EXACT_MATCH.key]
     by_metric = {}
     for metric in metrics:
+        key = metric.key
         shown: SeedScores = {
-            name: [score for run in same if (score := metric.of(run)) is not None] for name, same in runs.items()
+            name: [run.scores[key] for run in same if key in run.scores] for name, same in runs.items()
         }
-        scores[metric.key] = shown
-        whole = {name: same for name, same in comparable.items() if all(metric.of(run) is not None for run in same)}
+        scores[key] = shown
+        whole = {name: same for name, same in comparable.items() if all(key in run.scores for run in same)}
         if whole:
             if metric.is_ratio and not is_one_unit:
                 shown = scores["word_perplexity"]
-            role = "primary" if metric.key == sweep.primary and split == sweep.tests[0] else "secondary"
-            by_metric[metric.key] = _compared(sweep, metric, shown, whole, families, role * bool(sweep.primary))
+            role = "primary" if key == sweep.primary and split == sweep.tests[0] else "secondary"
+            by_metric[key] = _compared(sweep, metric, shown, whole, families, role * bool(sweep.primary))
     return TestFindings(
         split=split,
         name=first.test_set,
@@ -334,14 +335,14 @@ def _compared(
 def _scores(metric: Metric, runs: Sequence[Measured]) -> Scores:
     """With what a choice of sentences contributes, where scores of sentences are known."""
     if not metric.by_sentence:
-        return Scores(np.array([metric.of(run) for run in runs]), np.zeros((len(runs), len(runs))), 10**9)
+        return Scores(np.array([run.scores[metric.key] for run in runs]), np.zeros((len(runs), len(runs))), 10**9)
     clusters_N, units_N = runs[0].clusters_N, runs[0].tokens_N
     if metric.key == BLEU.key:
         return bleu_scores(np.stack([run.statistics_N10 for run in runs]), clusters_N)
     if metric.key == EXACT_MATCH.key:
         return mean_scores(np.stack([100 * run.right_N for run in runs]), clusters_N, metric.largest)
     if not metric.is_ratio:
-        return mean_scores(np.stack([run.scores[metric.key] for run in runs]), clusters_N)
+        return mean_scores(np.stack([run.sentence_scores[metric.key] for run in runs]), clusters_N)
     if not all(np.array_equal(run.tokens_N, units_N) for run in runs):
         # Words per sentence as BLEU counts them in the reference, plus one for its end, scaled to the set's words.
         units_N = runs[0].statistics_N10[:, 1] + 1

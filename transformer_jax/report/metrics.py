@@ -2,12 +2,12 @@
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.report.results import Measured, SweepResult
+from transformer_jax.report.results import SweepResult
 from transformer_jax.report.statistics import Difference
 
 # exp() of more overflows.
@@ -24,8 +24,7 @@ class Metric(NamedTuple):
     key: str
     title: str
     name: str
-    sign: int  # 1 if higher is better, -1 if lower is
-    of: Callable[[Measured], float | None]  # the score of a run
+    sign: int = 1  # -1 if lower is better
     decimals: int = 2  # of differences
     score_decimals: int | None = None  # none = 3 where all scores are below 10, else 2
     points: str = "BLEU"  # what a difference is a number of
@@ -83,21 +82,14 @@ class Metric(NamedTuple):
         return math.log(score / baseline) if self.is_ratio else score - baseline
 
 
-def _other(key: str, title: str, name: str, sign: int = 1, by_sentence: bool = False, **display: Any) -> Metric:
-    """A metric of `Measured.others`."""
-    return Metric(key, title, name, sign, lambda run: run.others.get(key), by_sentence=by_sentence, **display)
-
-
-BLEU = Metric("bleu", "BLEU", "BLEU", 1, lambda run: run.bleu)
-PERPLEXITY = Metric("perplexity", "PPL", "Perplexity", -1, lambda run: run.perplexity, 1, is_ratio=True)
-EXACT_MATCH = Metric(
-    "exact_match", "exact", "Exact match", 1, lambda run: run.exact_match, 1, points="points of exact match"
-)
+BLEU = Metric("bleu", "BLEU", "BLEU")
+PERPLEXITY = Metric("perplexity", "PPL", "Perplexity", -1, decimals=1, is_ratio=True)
+EXACT_MATCH = Metric("exact_match", "exact", "Exact match", decimals=1, points="points of exact match")
 METRICS = (BLEU, PERPLEXITY, EXACT_MATCH)  # the last only where any translation is right, or examples have labels
 # Compared only where it is the primary metric or has a margin, because it says nearly what BLEU says.
 OPTIONAL = (
-    _other("chrf", "chrF", "chrF", points="chrF"),
-    _other("paper_bleu", "BLEU paper", "BLEU as in the paper"),
+    Metric("chrf", "chrF", "chrF", points="chrF", by_sentence=False),
+    Metric("paper_bleu", "BLEU paper", "BLEU as in the paper", by_sentence=False),
 )
 
 
@@ -107,16 +99,15 @@ def metrics_of(sweep: SweepResult, split: str = "") -> list[Metric]:
     A custom metric is better the higher it is, unless train.best_metric names it and train.best_is says otherwise.
     """
     tested = [measured for run in sweep.runs for measured in run.measured.values()]
-    names = {name for measured in tested for name in measured.others}
+    names = {name for measured in tested for name in measured.scores}
     metrics = [*METRICS, *(metric for metric in OPTIONAL if metric.key in {sweep.primary, *sweep.margin})]
-    for name in sorted(names - {metric.key for metric in OPTIONAL}):
+    for name in sorted(names - {metric.key for metric in METRICS + OPTIONAL}):
         is_lowest = (sweep.options.get("train.best_metric"), sweep.options.get("train.best_is")) == (name, "lowest")
-        sign = -1 if is_lowest else 1
-        by_sentence = all(name in measured.scores for measured in tested if name in measured.others)
-        metric = _other(name, name, name, sign, by_sentence, points=name, largest=math.inf)
-        rows = [[run.others[name] for run in v.measured(split) if name in run.others] for v in sweep.variants]
+        by_sentence = all(name in measured.sentence_scores for measured in tested if name in measured.scores)
+        rows = [[run.scores[name] for run in v.measured(split) if name in run.scores] for v in sweep.variants]
         decimals = decimals_for(rows)
-        metrics.append(metric._replace(decimals=decimals, score_decimals=decimals))
+        sign = -1 if is_lowest else 1
+        metrics.append(Metric(name, name, name, sign, decimals, decimals, name, math.inf, by_sentence))
     if (given := sweep.decimals) is not None:
         metrics = [metric._replace(decimals=given, score_decimals=given) for metric in metrics]
     return sorted(metrics, key=lambda metric: metric.key != sweep.primary)

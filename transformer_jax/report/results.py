@@ -25,8 +25,9 @@ from transformer_jax.sweeps.run import Attempt, Result
 from transformer_jax.sweeps.search import chosen
 from transformer_jax.sweeps.status import state_of
 
-# The metrics whose curves may be drawn.
-IN_FIGURES = ("valid_perplexity", "bleu", "loss")
+# What curves.csv has of a line of metrics.jsonl; and what is read of it, for figures too.
+IN_CURVES = ("seconds", "loss", "valid_loss", "bleu", "exact_match")
+LOGGED = ("step", "valid_perplexity", *IN_CURVES)
 # How many characters of a failure's last lines are shown.
 LONGEST_REASON = 400
 # No meaningful number comes near these limits; beyond them, arithmetic breaks down.
@@ -39,31 +40,18 @@ class Measured(NamedTuple):
 
     test_set: str
     digest: str
-    bleu: float
-    perplexity: float  # per token
     words: float
     signature: str
     statistics_N10: np.ndarray
     log_probabilities_N: np.ndarray
     tokens_N: np.ndarray
     right_N: np.ndarray  # 1 where a translation equals its reference
+    scores: Mapping[str, float]  # by metrics and analyses; perplexity is per token
+    sentence_scores: Mapping[str, np.ndarray]  # by custom metrics and analyses that have them
     groups: Mapping[str, Mapping[str, tuple[int, int]]]  # of examples: label -> value -> right and total
     clusters_N: np.ndarray | None = None  # of sentences that are not independent
-    others: Mapping[str, float] = {}  # other metrics and analyses: the score of the whole test set
-    scores: Mapping[str, np.ndarray] = {}  # of each sentence, by those of these that have them
     cut: int = 0  # translations that reached the maximum length
     unknown: int = 0  # tokens of the references that are <unk>
-
-    @property
-    def exact_match(self) -> float:
-        return 100 * float(self.right_N.mean())
-
-
-class Points(NamedTuple):
-    """The values of a metric in the course of training."""
-
-    steps: np.ndarray  # in order
-    values: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +66,7 @@ class RunResult:
     step: int | None = None
     result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     measured: Mapping[str, Measured] = dataclasses.field(default_factory=dict)
-    curves: Mapping[str, Points] = dataclasses.field(default_factory=dict)  # of IN_FIGURES
+    lines: Sequence[Mapping[str, Any]] = ()  # of metrics.jsonl
     analyses: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     notes: Sequence[str] = ()  # that more than one version of its code was used
@@ -91,6 +79,10 @@ class RunResult:
     @property
     def finished(self) -> bool:
         return self.state == "finished"
+
+    def points(self, metric: str) -> dict[int, float]:
+        """The values of a metric in the course of training, by step; of several at a step the last."""
+        return {line["step"]: value for line in self.lines if (value := number(line.get(metric))) is not None}
 
     def number(self, name: str) -> float | None:
         """A number of result.json. Runs that trained together share the time of their program."""
@@ -249,7 +241,8 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
     except BadInput as problem:
         problems.append(str(problem))
         run = dataclasses.replace(run, state="damaged", reason=str(problem))
-    last, curves = _curves(path / "metrics.jsonl", problems)
+    lines = _lines(path / "metrics.jsonl", problems)
+    run = dataclasses.replace(run, lines=lines, step=run.step or (lines[-1]["step"] if lines else None))
     versions, notes, analyses = {}, [], {}
     with parsing(path / "versions.json", problems):
         versions, notes = _read(path / "versions.json", Versions), RunFolder(path).notes()
@@ -258,45 +251,32 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
             analyses[file.stem] = read_record(file)
             measured = _with_score(run, tests[0], file.stem, analyses[file.stem])
             run = dataclasses.replace(run, measured=measured)
-    facts: dict[str, Any] = {
-        "step": run.step or last,
-        "curves": curves,
-        "versions": versions,
-        "notes": notes,
-        "analyses": analyses,
-    }
-    return dataclasses.replace(run, **facts)
+    return dataclasses.replace(run, versions=versions, notes=notes, analyses=analyses)
 
 
 def _with_score(run: RunResult, test: str, name: str, analysis: Mapping[str, Any]) -> Mapping[str, Measured]:
     """The scores of a run with the score of an analysis, which is compared like a metric on the main test set."""
     if test not in run.measured or analysis.get("score") is None:
         return run.measured
-    known, score, scores = run.measured[test], number(analysis["score"]), {}
-    if analysis.get("scores") is not None:
-        scores[name] = np.array(analysis["scores"], np.float64)
-        if scores[name].shape != known.tokens_N.shape or not np.isfinite(scores[name]).all():
-            raise ValueError(f"its scores are not one finite number for each of {len(known.tokens_N)} sentences")
+    known, score = run.measured[test], number(analysis["score"])
     if score is None:
         raise ValueError("its score is not a finite number")
-    known = known._replace(others={**known.others, name: score}, scores={**known.scores, **scores})
+    known = known._replace(scores={**known.scores, name: score})
+    if analysis.get("scores") is not None:
+        scores_N = np.array(analysis["scores"], np.float64)
+        if scores_N.shape != known.tokens_N.shape or not np.isfinite(scores_N).all():
+            raise ValueError(f"its scores are not one finite number for each of {len(known.tokens_N)} sentences")
+        known = known._replace(sentence_scores={**known.sentence_scores, name: scores_N})
     return {**run.measured, test: known}
 
 
-def _curves(file: Path, problems: list[str]) -> tuple[int | None, dict[str, Points]]:
-    """The last step of a metrics.jsonl, and its curves."""
-    last, curves = None, {}
-    found: dict[str, list[tuple[int, float]]] = {name: [] for name in IN_FIGURES}
+def _lines(file: Path, problems: list[str]) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl, with what is read of them."""
+    lines: list[dict[str, Any]] = []
     with parsing(file, problems):
         for line in metrics_lines(file, problems):
-            last = line["step"]
-            for name, points in found.items():
-                if (value := number(line.get(name))) is not None:
-                    points.append((last, value))
-    for name, points in found.items():
-        points.sort(key=lambda point: point[0])
-        curves[name] = Points(np.array([step for step, _ in points]), np.array([value for _, value in points]))
-    return last, curves
+            lines.append({name: line[name] for name in LOGGED if name in line})
+    return lines
 
 
 def _with_scores(run: RunResult, tests: Sequence[str]) -> RunResult:
@@ -325,33 +305,33 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
             raise BadInput(f"{file}: {stray}; the sweep's command evaluates that run again")
         sentences, measures, perplexity = record["sentences"], record["measures"], record["perplexity"]
         groups = record["exact_match"].get("groups", {})
+        right_N = np.array(sentences["exact_match"], np.float64)
+        scores = {name: measure["score"] for name, measure in measures.items()}
+        scores |= {"perplexity": perplexity["per_token"], "exact_match": 100 * float(right_N.mean())}
         measured = Measured(
             test_set=without_folders(record["test_set"]),
             digest=record["test_set_sha256"],
-            bleu=measures["bleu"]["score"],
-            perplexity=perplexity["per_token"],
             words=perplexity["words"],
             signature=measures["bleu"].get("signature", ""),
             statistics_N10=np.array(sentences["bleu_statistics"], np.float64),
             log_probabilities_N=np.array(sentences["log_probabilities"], np.float64),
             tokens_N=np.array(sentences["tokens"], np.float64),
-            right_N=np.array(sentences["exact_match"], np.float64),
+            right_N=right_N,
+            scores=scores,
+            sentence_scores={n: np.array(each, np.float64) for n, each in record.get("sentence_scores", {}).items()},
             groups={
                 label: {value: (int(found["right"]), int(found["total"])) for value, found in by_value.items()}
                 for label, by_value in groups.items()
             },
             clusters_N=np.array(sentences["clusters"]) if "clusters" in sentences else None,
-            others={n: m["score"] for n, m in measures.items() if n not in ("bleu", "exact_match")},
-            scores={n: np.array(each, np.float64) for n, each in record.get("sentence_scores", {}).items()},
             cut=record.get("cut_translations", 0),
             unknown=record.get("unknown_tokens", 0),
         )
         lists = [measured.log_probabilities_N, measured.tokens_N, measured.statistics_N10[:, 0], measured.right_N]
-        lists += [*measured.scores.values(), *([] if measured.clusters_N is None else [measured.clusters_N])]
+        lists += [*measured.sentence_scores.values(), *([] if measured.clusters_N is None else [measured.clusters_N])]
         counts_N = np.concatenate([measured.statistics_N10.ravel(), measured.tokens_N, [measured.words]])
-        scores = [measured.bleu, measured.perplexity, *measured.others.values(), *measured.log_probabilities_N]
-        scores += [value for values in measured.scores.values() for value in values]
-        is_possible = counts_N.min() >= 0 and counts_N.max() < MOST_NGRAMS and np.isfinite(scores).all()
+        finite = [np.array([*scores.values()]), measured.log_probabilities_N, *measured.sentence_scores.values()]
+        is_possible = counts_N.min() >= 0 and counts_N.max() < MOST_NGRAMS and np.isfinite(np.concatenate(finite)).all()
         if len({array.shape for array in lists}) > 1 or not measured.words or not is_possible:
             raise ValueError("its lists of sentences differ in length, or it has impossible numbers")
         return measured

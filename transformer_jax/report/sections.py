@@ -149,39 +149,30 @@ def tuning(sweep: SweepResult) -> Section:
         if count
     ]
     note = f"Tuning took {costs[0]}; the compared runs took {costs[1]}." if len(costs) == 2 else ""
-    return Section(text=note, tables=[(_settings_table if sweep.search else _rates_table)(sweep)], facts=facts)
+    tuned = {variant.name: sweep.tuned[variant.name] for variant in sweep.variants if variant.name in sweep.tuned}
+    columns = (_settings if sweep.search else _rates)(sweep, [*tuned.values()])
+    return Section(text=note, tables=[Table([Row(name) for name in tuned], columns)], facts=facts)
 
 
-def _rates_table(sweep: SweepResult) -> Table:
-    names = [variant.name for variant in sweep.variants if variant.name in sweep.tuned]
-    factors = [sweep.tuned[name]["factor"] for name in names]
-    columns = [Column("rate x", [Cell(f"{factor:g}", factor) for factor in factors])]
+def _rates(sweep: SweepResult, tuned: Sequence[Tuning]) -> list[Column]:
+    """The factor of each variant's learning rate, and the losses at all of them."""
+    columns = [Column("rate x", [Cell(f"{each['factor']:g}", each["factor"]) for each in tuned])]
     for factor in sweep.tune:
-        cells = [_loss(sweep.tuned[name], f"{factor:g}") for name in names]
-        columns.append(Column(f"validation loss x {factor:g}", cells))
-    return Table([Row(name) for name in names], columns)
+        columns.append(Column(f"validation loss x {factor:g}", [_loss(each, f"{factor:g}") for each in tuned]))
+    return columns
 
 
-def _settings_table(sweep: SweepResult) -> Table:
+def _settings(sweep: SweepResult, tuned: Sequence[Tuning]) -> list[Column]:
     """The setting of each variant that a search has chosen, and its loss beside that of the variant's own."""
-    names = [variant.name for variant in sweep.variants if variant.name in sweep.tuned]
-    found = [sweep.tuned[name] for name in names]
-    numbers = [each["setting"] for each in found]
-    columns = [
-        Column(
-            "chosen of",
-            [Cell(f"{at} of {len(each['losses'])}", at) for at, each in zip(numbers, found, strict=True)],
-        )
-    ]
+    columns = [Column("chosen of", [Cell(f"{t['setting']} of {len(t['losses'])}", t["setting"]) for t in tuned])]
     for path in sweep.search:
-        values = [chosen(each).values.get(path, "its own") for each in found]
-        columns.append(
-            Column(path, [Cell(f"{value:g}" if number(value) is not None else str(value)) for value in values])
-        )
-    columns.append(Column("validation loss", [_loss(each, chosen(each).name) for each in found]))
-    columns.append(Column("its own", [_loss(each, "0") for each in found]))
-    diverged = [sum(loss is None for loss in each["losses"].values()) for each in found]
-    return Table([Row(name) for name in names], [*columns, Column("no loss", [Cell(str(count)) for count in diverged])])
+        values = [chosen(each).values.get(path, "its own") for each in tuned]
+        texts = [f"{value:g}" if number(value) is not None else str(value) for value in values]
+        columns.append(Column(path, [Cell(text) for text in texts]))
+    columns.append(Column("validation loss", [_loss(each, chosen(each).name) for each in tuned]))
+    columns.append(Column("its own", [_loss(each, "0") for each in tuned]))
+    diverged = [sum(loss is None for loss in each["losses"].values()) for each in tuned]
+    return [*columns, Column("no loss", [Cell(str(count)) for count in diverged])]
 
 
 def setting_records(sweep: SweepResult) -> list[dict[str, Any]]:

@@ -10,12 +10,9 @@ import numpy as np
 
 from transformer_jax.report.findings import Compared, Family, TestFindings
 from transformer_jax.report.metrics import EXACT_MATCH, Metric, deviation, metrics_of, p_text
-from transformer_jax.report.results import SweepResult
+from transformer_jax.report.results import IN_CURVES, SweepResult
 from transformer_jax.report.statistics import Difference
-from transformer_jax.runs.metrics import count_text, duration, metrics_lines
-
-# What curves.csv has of a line of metrics.jsonl.
-IN_CURVES = ("seconds", "loss", "valid_loss", "bleu", "exact_match")
+from transformer_jax.runs.metrics import count_text, duration
 
 
 class Cell(NamedTuple):
@@ -171,7 +168,7 @@ def score_records(sweep: SweepResult) -> list[dict[str, Any]]:
         for run in variant.runs
         for split, measured in run.measured.items()
         for metric in metrics
-        if (score := metric.of(measured)) is not None
+        if (score := measured.scores.get(metric.key)) is not None
     ]
 
 
@@ -181,7 +178,7 @@ def curve_records(sweep: SweepResult) -> list[dict[str, Any]]:
         {"variant": run.variant, "seed": run.seed, "updates": line["step"]}
         | {name: line[name] for name in IN_CURVES if name in line}
         for run in sweep.runs
-        for line in metrics_lines(run.path / "metrics.jsonl")
+        for line in run.lines
     ]
 
 
@@ -219,8 +216,9 @@ def runs_table(sweep: SweepResult) -> Table:
     columns = [Column("state", [Cell(STATE_NAMES.get(run.state, run.state), run.state) for run in runs], kind="left")]
     columns += quantity_columns(numbers, "scores", "cost")
     for split, metric in ((test, metric) for test in sweep.tests for metric in metrics_of(sweep, test)):
-        scores = [metric.of(run.measured[split]) if split in run.measured else None for run in runs]
-        cells = score_cells([[] if score is None else [score] for score in scores], metric.score_decimals)
+        found = [run.measured[split].scores if split in run.measured else {} for run in runs]
+        scores = [[each[metric.key]] if metric.key in each else [] for each in found]
+        cells = score_cells(scores, metric.score_decimals)
         columns.append(Column(f"{metric.title} {split}", cells))
     return Table([Row(run.name) for run in runs], columns, "run")
 
