@@ -50,7 +50,7 @@ for name in ("load_run", "from_marian"):
     except ImportError as error:
         print(error)
 config = "--config=preset:demo --workdir=run"
-for line in (f"prepare {config}", "report SWEEP", f"train {config}", "plot page --workdir=run"):
+for line in (f"prepare {config}", "report SWEEP", f"train {config}", "plot positions --output=a.png"):
     assert cli.main(line.split()) == 2
 for line in ("--help", "sweep --help"):
     try:

@@ -85,7 +85,11 @@ def test_odd_values_in_the_records_of_a_sweep(tmp_path, capsys, count):
 @COUNTS
 def test_odd_values_in_the_records_of_a_run(tmp_path, capsys, count):
     folder, dice = shutil.copytree(made_run(), tmp_path / "run"), random.Random(1)
-    read_with(folder, folder / "versions.json", [["status", str(folder)]], capsys, dice, count)
+    sweep = make_sweep(tmp_path / "sweep", VARIANTS[:1], seeds=(0,), sentences=5)
+    shutil.copytree(seed_folder(sweep, "base", 0) / "translations", folder / "translations", dirs_exist_ok=True)
+    commands = [["status", str(folder)], ["diff", str(folder), str(folder)]]
+    for name in ("versions.json", "translations/test.latest.json", "data/manifest.json"):
+        read_with(folder, folder / name, commands, capsys, dice, count)
 
 
 @COUNTS

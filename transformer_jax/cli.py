@@ -29,6 +29,7 @@ from transformer_jax.version import __version__
 COMMANDS = {
     **dict.fromkeys(("train", "translate", "evaluate", "score", "average", "export", "import", "sweep"), ("train",)),
     "report": ("report",),
+    "diff": ("data",),
     "status": (),
     "prepare": ("data",),
     "inspect": ("train",),

@@ -11,6 +11,7 @@ from tests.support.sweep_runs import defined, experiment_file, pretend_finished
 from transformer_jax import cli
 from transformer_jax.commands.configuration import split_overrides
 from transformer_jax.commands.sweep import _definition, add_arguments, factors, seeds
+from transformer_jax.errors import EXIT_UNFINISHED
 from transformer_jax.report.report import Report as Content
 from transformer_jax.report.results import load_sweep
 from transformer_jax.sweeps import plan, resolved
@@ -56,6 +57,7 @@ def test_dry_run_prints_everything_and_writes_nothing(run, place):
 # Each: the command line, and what the line on stderr must say.
 BAD_COMMAND_LINES = [
     (["--workdir=sweep"], "sweep: is not a sweep"),
+    (["--workdir=sweep", "--status"], "sweep: is not a sweep"),
     (["--workdir=sweep", "--seeds=2"], "FILE.py"),
     (["missing.py", "--workdir=sweep"], "missing.py: no such experiment file"),
     (["experiment.py", "--workdir="], "is empty"),
@@ -79,6 +81,9 @@ def test_a_sweep_of_some_variants_stays_one(run, place):
     for made in folder.runs(definition, ["base"]):
         pretend_finished(made)
     assert cli.main(["status", "sweep"]) == 0
+    assert run("--workdir=sweep", "--status")[::2] == (0, "")
+    assert run("--workdir=sweep", "--status", "--only=h*")[0] == EXIT_UNFINISHED
+    assert len(json.loads(run("--workdir=sweep", "--status", "--json")[1])) == 2
     assert "1 variant, seeds 0, 1: 0 runs to train, 2 finished" in run("--workdir=sweep", "--dry-run")[1]
     assert "2 runs to train, 2 finished" in run("experiment.py", "--workdir=sweep", "--dry-run")[1]
 

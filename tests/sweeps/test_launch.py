@@ -408,7 +408,7 @@ def test_an_edited_metric_makes_the_runs_that_it_measured_unfinished(mine, folde
         launch.ready(folder, definition, LaunchOptions())
 
 
-# Running jobs: retries and signals, whatever the processes are.
+# Running jobs: retries, --fail-fast and signals, whatever the processes are.
 
 
 class FakePool:
@@ -459,6 +459,17 @@ def test_retries_and_a_failure_that_affects_no_other_run(states):
     found, pool = states(defined(FOUR, seeds=2), script, retries=2)
     assert found.pop("h-=-4/seed-0") == "failed" and set(found.values()) == {"finished"}
     assert pool.started.count(["h-=-4/seed-0"]) == 3
+
+
+def test_fail_fast_stops_the_others(states):
+    script = {"base/seed-0": ["long"], "h-=-4/seed-0": ["failed"]}
+    found, _ = states(defined(FOUR, seeds=2), script, slots=2, fail_fast=True)
+    assert found == {
+        "base/seed-0": "stopped",
+        "h-=-4/seed-0": "failed",
+        "base/seed-1": "waiting",
+        "h-=-4/seed-1": "waiting",
+    }
 
 
 def test_a_run_that_stopped_by_itself_is_resumed_as_long_as_it_comes_further(folder):

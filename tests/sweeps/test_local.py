@@ -73,6 +73,26 @@ def test_the_log_of_an_earlier_attempt_stays(folder, run):
     assert earlier == "the end of a traceback" and later.endswith("see ../seed-0/log.txt")
 
 
+@pytest.mark.parametrize(
+    ("chips", "jobs", "visible", "bounds"),
+    [
+        (4, None, ["0", "1", "2", "3"], "1,1,1"),
+        (8, 3, ["0,1", "2,3", "4,5"], "1,2,1"),
+        (4, 9, ["0", "1", "2", "3"], "1,1,1"),
+    ],
+)
+def test_a_tpu_chip_belongs_to_one_process(monkeypatch, tmp_path, chips, jobs, visible, bounds):
+    for number in range(chips):
+        (tmp_path / f"accel{number}").touch()
+    monkeypatch.setattr(local, "DEVICES", tmp_path)
+    monkeypatch.setattr(local.importlib.util, "find_spec", lambda name: name == "libtpu")
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    found = [slot.environment for slot in local.slots(jobs)]
+    assert [environment["TPU_VISIBLE_CHIPS"] for environment in found] == visible
+    assert {environment["TPU_CHIPS_PER_PROCESS_BOUNDS"] for environment in found} == {bounds}
+    assert {environment["TPU_PROCESS_BOUNDS"] for environment in found} == {"1,1,1"}
+
+
 def shadowed(directory):
     """A directory in which `python -m` would find other modules than what is installed."""
     (directory / "random.py").write_text("raise RuntimeError('the random.py of the current directory')\n")

@@ -1,5 +1,6 @@
 """Plots figures, as PNG, SVG or PDF by the suffix of --output; `page` shows a whole run on one HTML page.
 
+transformer-jax plot positions --length=50 --d-model=128 --output=positions.png
 transformer-jax plot attention --workdir=runs/demo --text="the old teacher reads a book ." --output=attention.html
 transformer-jax plot page --workdir=runs/demo
 """
@@ -17,6 +18,8 @@ from transformer_jax.files.atomic import write_text
 from transformer_jax.pictures import plots, run_page
 from transformer_jax.pictures.pages import attention_page
 
+LONGEST_SIDE = 10_000  # rows or columns of a picture
+PICTURE = "the file to write: .png, .svg or .pdf"
 PAGE_OR_PICTURE = "a picture (.png, .svg, .pdf), or .html: all layers and heads, interactive"
 
 
@@ -27,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         picture = pictures.add_parser(name, help=help, allow_abbrev=False)
         picture.set_defaults(draw=draw, parser=picture)
         return picture
+
+    positions = add("positions", draw_positions, "the paper's sinusoids as a heat map")
+    positions.add_argument("--length", type=at_least(1), default=50, help="number of rows: positions (default 50)")
+    positions.add_argument("--d-model", type=at_least(2), default=128, help="number of columns: width (default 128)")
+    positions.add_argument("--output", type=path, metavar="FILE", required=True, help=PICTURE)
 
     about = "the attention of a run: one layer as a picture, or all as an HTML page"
     attention = add("attention", draw_attention, about)
@@ -47,6 +55,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     print(f"wrote {arguments.draw(arguments)}")
+
+
+def draw_positions(arguments: argparse.Namespace) -> str:
+    plots.check_format(arguments.output)
+    length, d_model = arguments.length, arguments.d_model
+    if d_model % 2 or max(length, d_model) > LONGEST_SIDE:
+        why = f"must be at most {LONGEST_SIDE:,}, and --d-model even, as sines and cosines come in pairs"
+        raise BadInput(f"--length={length} --d-model={d_model}: {why}")
+    from transformer_jax.model.positions import sinusoidal_positions
+
+    title = f"Sinusoidal positions, {length} × {d_model} (even dimensions sine, odd cosine)"
+    plots.save(plots.positional_encoding(sinusoidal_positions(length, d_model), title), arguments.output)
+    return arguments.output
 
 
 def draw_attention(arguments: argparse.Namespace) -> str:

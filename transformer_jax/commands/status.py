@@ -12,6 +12,7 @@ For a sweep: 0 when all runs are finished, 1 when one failed or is too old, else
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from transformer_jax.commands.arguments import at_least, path
@@ -50,8 +51,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if is_silent else STATUSES.get(found["state"], 1)
 
 
-def show_sweep(folder: Path, as_json: bool = False, max_age: int | None = None) -> int:
-    """Prints the state of every run of a sweep, without the variants that it was started without.
+def show_sweep(
+    folder: Path, as_json: bool = False, max_age: int | None = None, only: Sequence[str] | None = None
+) -> int:
+    """Prints the state of every run of a sweep, or of the variants that match `only`, by default as it was started.
 
     Returns 0 if all are finished, 1 if one failed, diverged or wrote nothing for `max_age` seconds, and else 75.
     """
@@ -61,7 +64,10 @@ def show_sweep(folder: Path, as_json: bool = False, max_age: int | None = None) 
 
     sweep = SweepFolder(folder)
     definition = sweep.load()
-    progress, unknown = Progress(sweep.all_runs(definition, definition.chosen(definition.only))), ""
+    progress, unknown = (
+        Progress(sweep.all_runs(definition, definition.chosen(definition.only if only is None else only))),
+        "",
+    )
     try:
         queued = in_queue(sweep)
     except NoAnswer as problem:

@@ -20,6 +20,7 @@ one failed, 75 when some are not finished; 2 for bad input.
 
 import argparse
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer_jax import shipped
@@ -51,14 +52,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("without running anything").add_argument
     add("--dry-run", action="store_true", help="print every variant, what differs, its size and its cost")
     add("--quick", action="store_true", help="with --dry-run: time nothing, and estimate no cost in hours")
+    add("--status", action="store_true", help="the same as the command `status`: print the state of every run")
+    add("--json", action="store_true", help="with --status: as JSON")
     how = parser.add_argument_group("how it is run")
-    about = "processes at a time (default: one per GPU, or 1)"
+    about = "processes at a time (default: one per GPU or TPU chip, or 1)"
     how.add_argument("--jobs", type=at_least(1), metavar="N", help=about)
     about = "train up to N runs that differ only in seed or in numbers such as dropout in one program; all see the "
     about += "training pairs in the same order"
     how.add_argument("--together", nargs="?", type=at_least(2), const=0, metavar="N", help=about)
     how.add_argument("--retries", type=at_least(0), default=0, metavar="N", help="how often to retry a failed run")
     add_accept_changed_code(how, "resume the sweep")
+    how.add_argument("--fail-fast", action="store_true", help="stop all other runs after the first failure")
     add = parser.add_argument_group("on a SLURM cluster (pip install 'transformer_jax[slurm]')").add_argument
     add(
         "--slurm",
@@ -90,8 +94,13 @@ def run(arguments: argparse.Namespace) -> int:
     from transformer_jax.sweeps.launch import LaunchOptions, launch, ready
     from transformer_jax.sweeps.local import confined, slots
 
+    refuse_alone(arguments, "status", "json")
     refuse_alone(arguments, "dry_run", "quick")
     refuse_alone(arguments, "slurm", "partition", "time_limit", "slurm_option", "detach")
+    if arguments.status:
+        from transformer_jax.commands.status import show_sweep
+
+        return show_sweep(Path(arguments.workdir), arguments.json, only=arguments.only)
     sweep = SweepFolder(arguments.workdir)
     if arguments.only is None and arguments.file is None:
         arguments.only = sweep.load().only  # as the sweep was started

@@ -48,6 +48,7 @@ class LaunchOptions:
     jobs: int | None = None
     together: int | None = None  # runs at most in one program, 0 for all that fit; none = one
     retries: int = 0
+    fail_fast: bool = False
     accept_changed_code: bool = False  # recorded, and reported
     slurm: Slurm | None = None  # none = on this machine
 
@@ -293,7 +294,7 @@ class Launcher:
         else:
             pool = LocalPool(self.sweep, slots(options.jobs))
         jobs = in_order(grouped(missing, options.together), self.definition)
-        run_jobs(pool, jobs, progress, self.signals, options.retries)
+        run_jobs(pool, jobs, progress, self.signals, options.retries, options.fail_fast)
         statuses = progress.statuses()
         self.statuses += statuses
         for text in [table(statuses), *(failure(status) for status in statuses if status.state in BAD)]:
@@ -304,7 +305,7 @@ class Launcher:
         return [status.run.name for status in self.statuses if status.state in states]
 
     def _is_over(self) -> bool:
-        return bool(self.signals.asked or self._is_detached())
+        return bool(self.signals.asked or self._is_detached() or (self.options.fail_fast and self._named("failed")))
 
     def _is_detached(self) -> bool:
         """Whether runs remain that this launch does not wait for."""
@@ -350,8 +351,9 @@ def run_jobs(
     progress: Progress,
     signals: StopSignals,
     retries: int = 0,
+    fail_fast: bool = False,
 ) -> None:
-    """Returns when all runs have ended, or after a stop signal when all are saved.
+    """Returns when all runs have ended; after a stop signal, or a failure with `fail_fast`, when all are saved.
 
     A run that saved and stopped by itself, as after `train.hours`, is resumed if it came further.
     """
@@ -359,7 +361,8 @@ def run_jobs(
     stopping = False
     progress.pending |= {run.run_id: "waiting" for job in jobs for run in job}
     while pending or pool.is_busy():
-        if signals.asked and not stopping:
+        too_many = fail_fast and any(count > retries for count in failures.values())
+        if not stopping and (signals.asked or too_many):
             stopping = True
             pool.stop()
         pending = [] if stopping else pool.start(pending)

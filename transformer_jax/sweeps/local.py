@@ -25,6 +25,9 @@ PYTHON = (sys.executable, "-P")
 LAST_LINES = 8
 # The part of a GPU's memory that the processes sharing it may use in all.
 SHARED_MEMORY = 0.9
+# Where the driver of TPUs has an entry for each chip; and what libtpu must be told for each number of chips.
+DEVICES = Path("/dev")
+BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1", 8: "2,4,1"}
 
 
 class WorkerProcess:
@@ -83,11 +86,14 @@ class Slot(NamedTuple):
 
 
 def slots(jobs: int | None) -> list[Slot]:
-    """The machine in `jobs` shares; by default one for each GPU, or a single one without them.
+    """The machine in `jobs` shares; by default one for each GPU or TPU chip, or a single one without them.
 
-    GPUs are divided evenly; with more processes than GPUs, several share one, and its memory. On CPUs all processes get
-    the same number of cores, on which the last digits of results depend, and share cores if there are too few.
+    GPUs are divided evenly; with more processes than GPUs, several share one, and its memory. A TPU chip belongs to one
+    process. On CPUs all processes get the same number of cores, on which the last digits of results depend, and share
+    cores if there are too few.
     """
+    if chips := tpu_chips():
+        return _tpu_slots(chips, jobs or len(chips))
     devices = gpus()
     jobs = jobs or max(len(devices), 1)
     if devices:
@@ -107,6 +113,24 @@ def _gpu_slot(devices: Sequence[str], jobs: int, number: int) -> Slot:
     fraction = f"{SHARED_MEMORY / -(-jobs // count):.3f}"
     memory = {"XLA_PYTHON_CLIENT_MEM_FRACTION": os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", fraction)}
     return Slot((), {"CUDA_VISIBLE_DEVICES": devices[number % count], **memory})
+
+
+def _tpu_slots(chips: Sequence[str], jobs: int) -> list[Slot]:
+    """A slot for each of the jobs, at most one per chip, with equally many chips each; libtpu takes 1, 2, 4 or 8."""
+    each = max(count for count in BOUNDS if count <= max(len(chips) // jobs, 1))
+    bounds = {"TPU_CHIPS_PER_PROCESS_BOUNDS": BOUNDS[each], "TPU_PROCESS_BOUNDS": "1,1,1"}
+    firsts = range(0, min(jobs, len(chips)) * each, each)
+    return [Slot((), {"TPU_VISIBLE_CHIPS": ",".join(chips[first : first + each]), **bounds}) for first in firsts]
+
+
+def tpu_chips() -> list[str]:
+    """The TPU chips that JAX would use, found without JAX: only one process can open a chip."""
+    if os.environ.get("JAX_PLATFORMS", "tpu") != "tpu" or importlib.util.find_spec("libtpu") is None:
+        return []
+    if "TPU_VISIBLE_CHIPS" in os.environ:
+        return [chip for chip in os.environ["TPU_VISIBLE_CHIPS"].split(",") if chip]
+    entries = [*DEVICES.glob("accel[0-9]*"), *DEVICES.glob("vfio/[0-9]*")]
+    return [str(number) for number in range(len(entries))]
 
 
 def gpus() -> list[str]:
