@@ -31,10 +31,7 @@ class CorpusSection(enum.Enum):
 def sentence_pairs(
     section: CorpusSection, seed_text: str, is_wanted: Callable[[str], bool] = lambda source: True
 ) -> Iterator[tuple[str, str]]:
-    """An endless stream of (English, German), a function of the section and the seed text.
-
-    Pairs whose English is not wanted are left out.
-    """
+    """An endless stream of (English, German), a function of the section and the seed text, whose English is wanted."""
     is_long = section is CorpusSection.LONG
     sampler = SentenceSampler(seed_text, _DEPTH_LONG if is_long else _DEPTH)
     shortest, longest = (MAX_TOKENS + 1, MAX_TOKENS_LONG) if is_long else (1, MAX_TOKENS)
@@ -64,8 +61,11 @@ HELD_OUT = {
 }
 
 
+_HELD_OUT_PAIRS = frozenset((word, construction) for construction, words in HELD_OUT.items() for word in words)
+
+
 def is_held_out(sentence: Sentence) -> bool:
-    return any(word in HELD_OUT[construction] for word, construction in pairs(sentence))
+    return not _HELD_OUT_PAIRS.isdisjoint(pairs(sentence))
 
 
 def pairs(sentence: Sentence) -> Iterator[Pair]:

@@ -84,13 +84,11 @@ def _particle_and_objects(clause: tree.Clause) -> list[str]:
 
 
 def _location(location: tree.Location | None) -> list[str]:
-    if location is None:
-        return []
-    return [*location.preposition.english.split(), *_phrase(location.phrase)]
+    return [*location.preposition.english.split(), *_phrase(location.phrase)] if location else []
 
 
 def _prepositional(preposition: str, phrase: tree.Phrase) -> list[str]:
-    if preposition and isinstance(phrase, tree.RelativePronoun) and Kind.PERSON not in phrase.antecedent.kind:
+    if preposition and isinstance(phrase, tree.RelativePronoun) and Kind.PERSON not in phrase.kind:
         return [preposition, "which"]
     return [*preposition.split(), *_phrase(phrase)]
 
@@ -100,7 +98,7 @@ def _phrase(phrase: tree.Phrase, *, is_subject: bool = False) -> list[str]:
         return [phrase.english if is_subject else phrase.english_object]
     if isinstance(phrase, tree.RelativePronoun):
         who = "who" if is_subject else "whom"
-        return [who if Kind.PERSON in phrase.antecedent.kind else "that"]
+        return [who if Kind.PERSON in phrase.kind else "that"]
     return _noun_phrase(phrase)
 
 

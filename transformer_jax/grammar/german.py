@@ -140,9 +140,7 @@ def _object(clause: tree.Clause) -> list[str]:
 
 
 def _location(location: tree.Location | None) -> list[str]:
-    if location is None:
-        return []
-    return _contracted(location.preposition.german, location.phrase, location.preposition.case)
+    return _contracted(location.preposition.german, location.phrase, location.preposition.case) if location else []
 
 
 def _contracted(preposition: str, phrase: tree.Phrase, case: Case) -> list[str]:
@@ -159,7 +157,7 @@ def _phrase(phrase: tree.Phrase, case: Case, determiner: Determiner | None = Non
     if isinstance(phrase, lexicon.Pronoun):
         return [phrase.german[case]]
     if isinstance(phrase, tree.RelativePronoun):
-        return [relative_pronoun(phrase.antecedent.gender, phrase.number, case)]
+        return [relative_pronoun(phrase.gender, phrase.number, case)]
     return _noun_phrase(phrase, case, determiner or phrase.determiner)
 
 
@@ -167,7 +165,7 @@ def _noun_phrase(phrase: tree.NounPhrase, case: Case, determiner: Determiner) ->
     gender, number = phrase.noun.gender, phrase.number
     first, declension = inflected(determiner, gender, number, case), determiner.declension
     if phrase.whose:
-        first = relative_pronoun(phrase.whose.antecedent.gender, phrase.whose.number, Case.GENITIVE)
+        first = relative_pronoun(phrase.whose.gender, phrase.whose.number, Case.GENITIVE)
         declension = "strong"
     adjectives = [declined(word, declension, gender, number, case) for word in phrase.adjectives]
     possessor = _phrase(phrase.possessor, Case.GENITIVE) if phrase.possessor else []

@@ -1,5 +1,4 @@
-"""The lexicon: grammatical categories, small words, and nouns, adjectives, verbs and adverbials, read from CSV
-files beside it.
+"""The lexicon: grammatical categories, small words, and the words and phrases of the CSV files beside it.
 
 An entry is a *pair*: one English word and its only German counterpart, which is what makes the whole grammar a function
 from English to German. So these are left out: *you*, *it*, *as*, *when* and *after*, whose German counterparts depend
@@ -11,9 +10,8 @@ from __future__ import annotations
 import csv
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 Gender = enum.IntEnum("Gender", "MASCULINE NEUTER FEMININE", start=0)
 Case = enum.IntEnum("Case", "NOMINATIVE ACCUSATIVE DATIVE GENITIVE", start=0)
@@ -33,27 +31,25 @@ Kind = enum.IntEnum(
     "VEHICLE TRANSPORT FURNITURE OPENABLE EVENT PLACE BUILDING ROOM TOWN HOME",
 )
 Kinds = frozenset[Kind]
+Tenses = frozenset[Tense]
 ANY_TENSE = frozenset(Tense)
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(NamedTuple):
     """A word or phrase that is not inflected, and the tenses of the clauses it goes with."""
 
     english: str
     german: str
-    tenses: frozenset[Tense] = ANY_TENSE
+    tenses: Tenses = ANY_TENSE
 
 
-@dataclass(frozen=True, slots=True)
-class Preposition:
+class Preposition(NamedTuple):
     english: str
     german: str
     case: Case
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Determiner:
+class Determiner(NamedTuple):
     english: str
     german: str  # the stem
     inflection: str  # "der", "dieser", "ein" or "" for none
@@ -62,8 +58,7 @@ class Determiner:
     english_plural: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pronoun:
+class Pronoun(NamedTuple):
     """A personal pronoun, or an interrogative in the place of a noun phrase. German: nominative, accusative, dative."""
 
     english: str
@@ -74,8 +69,7 @@ class Pronoun:
     kind: Kinds = frozenset({Kind.PERSON})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Modal:
+class Modal(NamedTuple):
     """A modal verb. English `infinitive` is empty for *can*, which needs no *do* and no *to*."""
 
     english: str
@@ -87,8 +81,7 @@ class Modal:
     german_past: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Noun:
+class Noun(NamedTuple):
     """`german_plural` is empty for mass nouns, `oblique` is for weak nouns (*den Jungen*), `at` and `to` for places."""
 
     english: str
@@ -107,8 +100,7 @@ class Noun:
         return not self.german_plural
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Adjective:
+class Adjective(NamedTuple):
     """`stem` is what endings are added to: *teuer*, but *teure*."""
 
     english: str
@@ -118,8 +110,7 @@ class Adjective:
     is_colour: bool
 
 
-@dataclass(frozen=True, slots=True)
-class GermanVerb:
+class GermanVerb(NamedTuple):
     """The principal parts of a German verb; `first` (*ich*) and `plural` if irregular.
 
     A bar separates a prefix: "ab|holen holt holte geholt" conjugates as *holt ... ab*, *abholt*, *abgeholt*.
@@ -141,8 +132,7 @@ class GermanVerb:
         return cls(prefix, infinitive, third, past, participle, first, plural, takes_sein)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Verb:
+class Verb(NamedTuple):
     """A verb with its valency. Prepositions before the object are independent: *look for* is plain *suchen*."""
 
     frame: Frame
@@ -192,11 +182,11 @@ def _verb(row: dict[str, Any]) -> Verb:
 
 
 def _expressions(role: str) -> tuple[Expression, ...]:
-    found = (row for row in _rows("adverbials") if row["role"] == role)
+    found = (row for row in _rows("expressions") if row["role"] == role)
     return tuple(Expression(row["english"], row["german"], _tenses(row["tenses"])) for row in found)
 
 
-def _tenses(names: str) -> frozenset[Tense]:
+def _tenses(names: str) -> Tenses:
     return frozenset(Tense[name.upper()] for name in names.split()) or ANY_TENSE
 
 
@@ -246,9 +236,7 @@ PRONOUNS = (
 )
 # *was* has no dative; verbs that govern one are never asked about with it.
 WHO, WHAT = Pronoun("who", "whom", ("wer", "wen", "wem")), Pronoun("what", "what", ("was", "was", "was"))
-WHERE, WHERE_TO = Expression("where", "wo"), Expression("where", "wohin")
-WHEN, WHY = Expression("when", "wann"), Expression("why", "warum")
-QUESTION_ADVERBS = (WHERE, WHERE_TO, WHEN, WHY)
+WHERE, WHERE_TO, WHEN, WHY = QUESTION_ADVERBS = _expressions("question")
 
 CAN = Modal("can", "can", "could", "", "kann", "können", "konnte")
 MODALS = (
@@ -257,9 +245,6 @@ MODALS = (
     Modal("want", "wants", "wanted", "want", "will", "wollen", "wollte"),
 )
 
-IF = Expression("if", "wenn", _tenses("present"))
-WHILE = Expression("while", "während", _tenses("present past"))
-BEFORE = Expression("before", "bevor", _tenses("present past"))
-SUBORDINATORS = (Expression("because", "weil"), Expression("although", "obwohl"), IF, WHILE, BEFORE)
-THAT, WHETHER = Expression("that", "dass"), Expression("whether", "ob")
-AND, BUT = Expression("and", "und"), Expression("but", "aber")
+*_, WHILE, BEFORE = SUBORDINATORS = _expressions("subordinator")
+THAT, WHETHER = _expressions("complementizer")
+AND, BUT = _expressions("coordinator")

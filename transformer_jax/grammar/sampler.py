@@ -8,12 +8,12 @@ every corpus: another order makes other sentences.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Generic, NamedTuple, TypeVar
 
 from transformer_jax.grammar import lexicon, tree
-from transformer_jax.grammar.lexicon import ANY_TENSE, Case, Determiner, Frame, Kind, Kinds, Noun, Number, Tense, Verb
+from transformer_jax.grammar.lexicon import ANY_TENSE, Frame, Kind, Kinds, Noun, Number, Tense, Tenses, Verb
 
 _Item = TypeVar("_Item")
 
@@ -21,9 +21,8 @@ _Item = TypeVar("_Item")
 class Weights(Generic[_Item]):
     """Items, each of which is drawn with a probability proportional to its weight."""
 
-    def __init__(self, *choices: tuple[_Item, float]):
-        self.choices = choices
-        self.total = sum(weight for _, weight in choices)
+    def __init__(self, weights: Mapping[_Item, float]):
+        self.choices, self.total = tuple(weights.items()), sum(weights.values())
 
 
 class Rng:
@@ -35,10 +34,6 @@ class Rng:
     def chance(self, probability: float) -> bool:
         return self._uniform() < probability
 
-    def below(self, limit: int) -> int:
-        """An integer from 0 to limit - 1."""
-        return int(self._uniform() * limit)
-
     def pick(self, items: Sequence[_Item]) -> _Item:
         return items[int(self._uniform() * len(items))]
 
@@ -48,49 +43,38 @@ class Rng:
             left -= weight
             if left < 0:
                 return item
-        return weights.choices[-1][0]
+        return item
 
 
 # Noun phrases.
 
 _ATTEMPTS_AT_A_NEW_NOUN = 6
+_Determiners = dict[lexicon.Determiner, float]
+
+_DEFINITE = {lexicon.THE: 0.64, lexicon.THIS: 0.06}
+_QUANTIFIERS = {lexicon.ALL: 0.04, lexicon.MANY: 0.06, lexicon.SOME: 0.06, **dict.fromkeys(lexicon.NUMERALS, 0.03)}
+_MASS = _DEFINITE | {lexicon.NONE: 0.6}
 
 
-class Freedom(NamedTuple):
+class Freedom:
     """The determiners that the context allows, by weight: a quantifier beside a negation has an ambiguous scope."""
 
-    singular: Weights[Determiner]
-    plural: Weights[Determiner]
-    mass: Weights[Determiner]
-    plural_share: float = 0.35
+    def __init__(self, singular: _Determiners, plural: _Determiners, mass: _Determiners = _MASS, plurals: float = 0.35):
+        self.singular, self.plural, self.mass = Weights(singular), Weights(plural), Weights(mass)
+        self.plural_share = plurals
 
-
-_THE_OR_THIS = ((lexicon.THE, 0.64), (lexicon.THIS, 0.06))
-_NUMERALS = tuple((word, 0.03) for word in lexicon.NUMERALS)
-_QUANTIFIERS = ((lexicon.ALL, 0.04), (lexicon.MANY, 0.06), (lexicon.SOME, 0.06), *_NUMERALS)
-_DEFINITE = Weights(*_THE_OR_THIS)
-_MASS = Weights(*_THE_OR_THIS, (lexicon.NONE, 0.6))
 
 DEFINITE = Freedom(_DEFINITE, _DEFINITE, _DEFINITE)
 # Definite ones, and those that negation turns into *kein*.
-INDEFINITE = Freedom(
-    Weights(*_THE_OR_THIS, (lexicon.A, 0.3)),
-    Weights(*_THE_OR_THIS, (lexicon.NONE, 0.25)),
-    _MASS,
-)
+INDEFINITE = Freedom(_DEFINITE | {lexicon.A: 0.3}, _DEFINITE | {lexicon.NONE: 0.25})
 # All but *no*.
-FREE = Freedom(
-    Weights(*_THE_OR_THIS, (lexicon.A, 0.3), (lexicon.EVERY, 0.03)),
-    Weights(*_THE_OR_THIS, (lexicon.NONE, 0.2), *_QUANTIFIERS),
-    _MASS,
-)
+FREE = Freedom(_DEFINITE | {lexicon.A: 0.3, lexicon.EVERY: 0.03}, _DEFINITE | {lexicon.NONE: 0.2} | _QUANTIFIERS)
 SUBJECT = Freedom(
-    Weights(*_THE_OR_THIS, (lexicon.A, 0.15), (lexicon.EVERY, 0.05), (lexicon.NO, 0.04)),
-    Weights(*_THE_OR_THIS, (lexicon.NONE, 0.08), *_QUANTIFIERS, (lexicon.NO, 0.02)),
-    _MASS,
+    _DEFINITE | {lexicon.A: 0.15, lexicon.EVERY: 0.05, lexicon.NO: 0.04},
+    _DEFINITE | {lexicon.NONE: 0.08} | _QUANTIFIERS | {lexicon.NO: 0.02},
 )
-PLACE = Freedom(Weights(*_THE_OR_THIS, (lexicon.A, 0.1)), _DEFINITE, _MASS, plural_share=0.12)
-DEFINITE_PLACE = Freedom(_DEFINITE, _DEFINITE, _MASS, plural_share=0.12)
+PLACE = Freedom(_DEFINITE | {lexicon.A: 0.1}, _DEFINITE, plurals=0.12)
+DEFINITE_PLACE = Freedom(_DEFINITE, _DEFINITE, plurals=0.12)
 _RESTRICTED = frozenset({lexicon.THIS, *lexicon.POSSESSIVES})
 
 _PERSON, _PLACE, _FURNITURE = frozenset({Kind.PERSON}), frozenset({Kind.PLACE}), frozenset({Kind.FURNITURE})
@@ -137,16 +121,18 @@ TENSES_INSIDE = {
     Tense.PERFECT: frozenset({Tense.PRESENT, Tense.PERFECT}),
     Tense.FUTURE: frozenset({Tense.PRESENT, Tense.PERFECT}),
 }
-_TENSE_WEIGHTS = ((Tense.PRESENT, 0.38), (Tense.PAST, 0.24), (Tense.PERFECT, 0.22), (Tense.FUTURE, 0.16))
-_FRAME_WEIGHTS = Weights(
-    (Frame.TRANSITIVE, 0.38),
-    (Frame.INTRANSITIVE, 0.16),
-    (Frame.DITRANSITIVE, 0.13),
-    (Frame.PREPOSITIONAL, 0.11),
-    (Frame.MOTION, 0.07),
-    (Frame.PLACEMENT, 0.04),
-    (Frame.POSITION, 0.06),
-    (Frame.COPULA, 0.07),
+_TENSES = {Tense.PRESENT: 0.38, Tense.PAST: 0.24, Tense.PERFECT: 0.22, Tense.FUTURE: 0.16}
+_FRAMES = Weights(
+    {
+        Frame.TRANSITIVE: 0.38,
+        Frame.INTRANSITIVE: 0.16,
+        Frame.DITRANSITIVE: 0.13,
+        Frame.PREPOSITIONAL: 0.11,
+        Frame.MOTION: 0.07,
+        Frame.PLACEMENT: 0.04,
+        Frame.POSITION: 0.06,
+        Frame.COPULA: 0.07,
+    }
 )
 _OBJECT_FRAMES = frozenset({Frame.TRANSITIVE, Frame.DITRANSITIVE, Frame.PREPOSITIONAL, Frame.PLACEMENT})
 _STATES, _NO_ACTIONS = frozenset({Frame.COPULA, Frame.POSITION}), frozenset({Frame.COPULA, Frame.CLAUSAL})
@@ -169,15 +155,8 @@ def verbs_of(*frames: Frame) -> tuple[Verb, ...]:
 
 
 @cache
-def _tense_weights(tenses: frozenset[Tense]) -> Weights[Tense]:
-    return Weights(*((tense, weight) for tense, weight in _TENSE_WEIGHTS if tense in tenses))
-
-
-@cache
-def _times(tense: Tense, is_negated: bool) -> tuple[lexicon.Expression, ...]:
-    """*not every day* and *every day not* are not the same: both are avoided."""
-    times = (time for time in lexicon.TIMES if tense in time.tenses)
-    return tuple(time for time in times if not (is_negated and time is lexicon.EVERY_DAY))
+def _tense_weights(tenses: Tenses) -> Weights[Tense]:
+    return Weights({tense: weight for tense, weight in _TENSES.items() if tense in tenses})
 
 
 @cache
@@ -203,10 +182,8 @@ _ASKING_FOR_AN_OBJECT = ((_ASKING_WHOM, lexicon.WHO), (_ASKING_WHAT, lexicon.WHA
 _ASKING_WHERE = tuple(verb for verb in lexicon.VERBS if verb.allows_place or verb.frame is Frame.POSITION)
 # English does not ask *where does she come*.
 _ASKING_WHERE_TO = tuple(verb for verb in verbs_of(Frame.MOTION, Frame.PLACEMENT) if verb.english != "come")
-_QUESTION_WEIGHTS = Weights(("yes or no", 0.4), ("subject", 0.17), ("object", 0.23), ("adverb", 0.2))
-_SENTENCE_WEIGHTS = Weights(
-    ("simple", 0.46), ("adverbial", 0.16), ("complement", 0.13), ("question", 0.18), ("double", 0.07)
-)
+_QUESTIONS = Weights({"yes or no": 0.4, "subject": 0.17, "object": 0.23, "adverb": 0.2})
+_SENTENCES = Weights({"simple": 0.46, "adverbial": 0.16, "complement": 0.13, "question": 0.18, "double": 0.07})
 
 
 class SentenceSampler:
@@ -240,12 +217,12 @@ class SentenceSampler:
 
     def adjectives(self, kind: Kinds) -> tuple[lexicon.Adjective, ...]:
         """None, one, or one before a colour: two equal ones would need a comma in German."""
-        drawn = []
+        drawn: tuple[lexicon.Adjective, ...] = ()
         for colours, probability in ((False, 0.32), (True, 0.14)):
             choices = adjectives_of(kind, colours)
             if choices and self._rng.chance(probability):
-                drawn.append(self._rng.pick(choices))
-        return tuple(drawn)
+                drawn += (self._rng.pick(choices),)
+        return drawn
 
     def _noun(self, kind: Kinds) -> Noun:
         nouns = nouns_of(kind)
@@ -260,7 +237,7 @@ class SentenceSampler:
         """*the old king 's*: a person, with a determiner that shows the genitive."""
         noun = self._noun(_PERSON)
         number = Number.PLURAL if self._rng.chance(0.2) else Number.SINGULAR
-        determiner = self._rng.weighted(_DEFINITE)
+        determiner = self._rng.weighted(DEFINITE.singular)
         return tree.NounPhrase(noun, number, determiner, self.adjectives(noun.kind) if self._rng.chance(0.5) else ())
 
     def _object_pronoun(self, subject: tree.Phrase) -> lexicon.Pronoun:
@@ -276,7 +253,7 @@ class SentenceSampler:
     def _verb(self, *, past: bool = False, dynamic: bool = False) -> Verb:
         """Any verb but a clausal one. `past`: its past differs from its present.  `dynamic`: it is not a state."""
         while True:
-            verb = self._rng.pick(verbs_of(self._rng.weighted(_FRAME_WEIGHTS)))
+            verb = self._rng.pick(verbs_of(self._rng.weighted(_FRAMES)))
             is_state = verb.is_stative or verb.frame in _STATES
             if not (past and verb.past == verb.english) and not (dynamic and is_state):
                 return verb
@@ -285,7 +262,7 @@ class SentenceSampler:
         self,
         verb: Verb,
         depth: int,
-        tenses: frozenset[Tense] = ANY_TENSE,
+        tenses: Tenses = ANY_TENSE,
         form: Form = SUBORDINATE,
         *,
         subject: tree.Phrase | None = None,
@@ -304,13 +281,13 @@ class SentenceSampler:
         self._add_adverbials(clause, form)
         return clause
 
-    def _tense(self, verb: Verb, tenses: frozenset[Tense]) -> Tense:
+    def _tense(self, verb: Verb, tenses: Tenses) -> Tense:
         allowed = tenses & SIMPLE_TENSES if verb.is_stative or verb.frame is Frame.COPULA else tenses
         tense = self._rng.weighted(_tense_weights(allowed)) if allowed else Tense.PRESENT
         is_unclear = tense is Tense.PAST and verb.past == verb.english
         return Tense.PRESENT if is_unclear else tense
 
-    def _subject(self, verb: Verb, depth: int, freedom: Freedom, tenses: frozenset[Tense]) -> tree.Phrase:
+    def _subject(self, verb: Verb, depth: int, freedom: Freedom, tenses: Tenses) -> tree.Phrase:
         kind = _DESCRIBABLE if verb.frame is Frame.COPULA else verb.subject
         if Kind.PERSON in kind and self._rng.chance(0.3):
             return self._rng.pick(lexicon.PRONOUNS)
@@ -346,11 +323,10 @@ class SentenceSampler:
         else:
             freedom = INDEFINITE if form.is_question else FREE
         phrase = self.noun_phrase(verb.object, freedom)
-        is_plain_dative = verb.case is Case.DATIVE and verb.frame is Frame.TRANSITIVE
+        is_plain_dative = verb.case is lexicon.Case.DATIVE and verb.frame is Frame.TRANSITIVE
         if is_plain_dative and phrase.determiner is lexicon.NONE and not clause.is_negated:
             phrase.determiner = lexicon.THE  # *er hilft Köchen* is stiff
-        is_last = verb.frame is not Frame.PLACEMENT and not verb.recipient_to
-        if is_last:
+        if verb.frame is not Frame.PLACEMENT and not verb.recipient_to:  # else it is not the last
             self._maybe_add_relative(phrase, 0.25, depth, TENSES_INSIDE[clause.tense])
         return phrase
 
@@ -371,8 +347,11 @@ class SentenceSampler:
         is_plain = not (form.is_question or is_negated or clause.tense is Tense.FUTURE or verb.is_stative)
         if verb.frame is not Frame.CLAUSAL and not verb.is_stative and rng.chance(0.35 if form.is_main else 0.15):
             time_first = form.is_main and (is_closed or rng.chance(0.45))
+            # *not every day* and *every day not* are not the same: both are avoided.
+            avoided = lexicon.EVERY_DAY if is_negated else None
+            times = [time for time in lexicon.TIMES if clause.tense in time.tenses and time is not avoided]
             if time_first or not is_closed:
-                clause.time, clause.time_first = rng.pick(_times(clause.tense, is_negated)), time_first
+                clause.time, clause.time_first = rng.pick(times), time_first
         elif is_plain and _is_light(clause.subject) and rng.chance(0.15):
             # The subject is definite, for a clear scope, and without a relative clause: *who sleeps often reads*.
             clause.frequency = rng.pick(lexicon.FREQUENCIES)
@@ -393,9 +372,7 @@ class SentenceSampler:
         if verb.allows_place and may_have_place and rng.chance(0.3):
             clause.place = self._location(_PLACE, clause, is_goal=False)
 
-    def _maybe_add_relative(
-        self, phrase: tree.NounPhrase, probability: float, depth: int, tenses: frozenset[Tense]
-    ) -> None:
+    def _maybe_add_relative(self, phrase: tree.NounPhrase, probability: float, depth: int, tenses: Tenses) -> None:
         """A relative clause restricts what is meant, so it does not go with *this*, *my* or a possessor.
 
         The head is subject or object in it, or owns the subject or object (*whose*).
@@ -404,7 +381,7 @@ class SentenceSampler:
         is_restricted = phrase.determiner in _RESTRICTED or phrase.possessor is not None
         if depth <= 0 or is_bare_mass or is_restricted or not self._rng.chance(probability):
             return
-        pronoun = tree.RelativePronoun(phrase.noun, phrase.number)
+        pronoun = tree.RelativePronoun(phrase.kind, phrase.noun.gender, phrase.number)
         opener: tree.Phrase = pronoun
         if Kind.PERSON in phrase.kind and self._rng.chance(0.2):
             opener = self.noun_phrase(OWNED, DEFINITE)
@@ -420,7 +397,7 @@ class SentenceSampler:
 
     def sentence(self) -> tree.Sentence:
         self._used.clear()
-        form = self._rng.weighted(_SENTENCE_WEIGHTS)
+        form = self._rng.weighted(_SENTENCES)
         if form == "simple":
             return tree.Statement(self._clause(self._verb(), self._depth, form=MAIN))
         if form == "complement":
@@ -449,7 +426,7 @@ class SentenceSampler:
         right = self._clause(self._verb(past=left.tense is Tense.PAST), self._depth - 1, frozenset({left.tense}))
         return tree.Coordination(lexicon.AND if self._rng.chance(0.5) else lexicon.BUT, left, right)
 
-    def _clausal(self, depth: int, tenses: frozenset[Tense], *, is_main: bool = False) -> tree.Clause:
+    def _clausal(self, depth: int, tenses: Tenses, *, is_main: bool = False) -> tree.Clause:
         """*the teacher says that ...*; the complement may be such a clause again, or an indirect question."""
         verb = self._rng.pick(verbs_of(Frame.CLAUSAL))
         form = Form(is_main=is_main, may_negate=verb.english in {"know", "believe", "say"})
@@ -470,7 +447,7 @@ class SentenceSampler:
 
     def _question(self) -> tree.Clause:
         rng = self._rng
-        asked_for = rng.weighted(_QUESTION_WEIGHTS)
+        asked_for = rng.weighted(_QUESTIONS)
         if asked_for == "yes or no":
             return self._clause(self._verb(), self._depth - 1, form=QUESTION)
         if asked_for == "adverb":
@@ -488,7 +465,7 @@ class SentenceSampler:
         phrase.determiner, phrase.possessor = lexicon.WHICH, None
         return phrase
 
-    def _asking_for(self, adverb: lexicon.Expression, tenses: frozenset[Tense], depth: int) -> tree.Clause:
+    def _asking_for(self, adverb: lexicon.Expression, tenses: Tenses, depth: int) -> tree.Clause:
         """A clause that asks for its place, goal, time or reason, and so does not give it."""
         if adverb is lexicon.WHERE:
             verb = self._rng.pick(_ASKING_WHERE)

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from transformer_jax.grammar import lexicon
-from transformer_jax.grammar.lexicon import Adjective, Expression, Kinds, Modal, Noun, Number, Pronoun, Tense, Verb
+from transformer_jax.grammar.lexicon import (
+    Adjective,
+    Expression,
+    Gender,
+    Kinds,
+    Modal,
+    Noun,
+    Number,
+    Pronoun,
+    Tense,
+    Verb,
+)
 
 
-@dataclass(slots=True)
-class RelativePronoun:
+class RelativePronoun(NamedTuple):
     """*who*, *that*: agrees with the noun it refers to. For *whose* see NounPhrase.whose."""
 
-    antecedent: Noun
+    kind: Kinds
+    gender: Gender
     number: Number
-
-    @property
-    def kind(self) -> Kinds:
-        return self.antecedent.kind
 
 
 @dataclass(slots=True)
@@ -41,16 +48,14 @@ class NounPhrase:
 Phrase = NounPhrase | Pronoun | RelativePronoun
 
 
-@dataclass(slots=True)
-class Location:
+class Location(NamedTuple):
     """A preposition and its noun phrase: a place (*in the garden*) or a goal (*into the garden*)."""
 
     preposition: lexicon.Preposition
     phrase: NounPhrase
 
 
-@dataclass(slots=True)
-class Embedded:
+class Embedded(NamedTuple):
     """A subordinate clause after its conjunction, or an indirect question after its question word."""
 
     introducer: Expression
@@ -83,8 +88,7 @@ class Clause:
     complement: Embedded | None = None
 
 
-@dataclass(slots=True)
-class Statement:
+class Statement(NamedTuple):
     """A main clause, perhaps with an adverbial clause before or after it."""
 
     clause: Clause
@@ -92,15 +96,13 @@ class Statement:
     adverbial_first: bool = False
 
 
-@dataclass(slots=True)
-class Question:
+class Question(NamedTuple):
     """A yes/no question, or a wh-question if the clause holds an interrogative."""
 
     clause: Clause
 
 
-@dataclass(slots=True)
-class Coordination:
+class Coordination(NamedTuple):
     """Two main clauses joined by *and* or *but*."""
 
     conjunction: Expression

@@ -81,7 +81,7 @@ def _toy_pairs(task: str, seed_text: str, alphabet: int, lengths: range) -> Iter
     """An endless stream; lengths and symbols are uniformly distributed."""
     rng, names = Rng(seed_text), symbols(alphabet)
     while True:
-        source = [rng.below(alphabet) for _ in range(rng.pick(lengths))]
+        source = [rng.pick(range(alphabet)) for _ in range(rng.pick(lengths))]
         target = {"copy": source, "reverse": source[::-1], "sort": sorted(source)}[task]
         yield " ".join(names[index] for index in source), " ".join(names[index] for index in target)
 
