@@ -197,7 +197,6 @@ def test_the_jobs_of_a_cluster_try_settings(folder, own, monkeypatch):
 
     cluster = Working(*[["CD"]] * 20)
     monkeypatch.setattr(slurm, "job_states", cluster.job_states)
-    monkeypatch.setattr(slurm, "max_array_size", lambda: 100)
     monkeypatch.setattr(Slurm, "executor", lambda *_: cluster)
     monkeypatch.setattr(SlurmPool, "seconds_between_polls", 0.0)
     assert launcher(folder, definition, slurm=Slurm({}, 10)).run() == 0

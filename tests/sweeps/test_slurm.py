@@ -26,6 +26,7 @@ class Cluster:
 
     def __init__(self, *states, fails=()):
         self.states, self.submitted, self.fails, self.asked = dict(enumerate(states)), [], fails, 0
+        self.arrays = []  # the number of jobs in each
 
     def job_states(self):
         self.asked += 1
@@ -39,6 +40,7 @@ class Cluster:
 
     def submit_array(self, tasks):
         first = len(self.submitted)
+        self.arrays.append(len(tasks))
         self.submitted += [task.run_ids for task in tasks]
         return [SimpleNamespace(job_id=f"7_{first + number}") for number in range(len(tasks))]
 
