@@ -213,6 +213,12 @@ def searched(sweep):
     return sweep
 
 
+def test_a_search_without_a_chosen_setting_is_damaged(searched):
+    write(searched / "tuned.json", {"base": facts(1.0, (3.0, 2.0, 2.5))})
+    with pytest.raises(BadInput, match=r"tuned\.json: is damaged: a variant has no setting"):
+        Report(searched)
+
+
 def test_the_settings_of_a_search(searched):
     report = Report(searched)
     base, one = (lines_of(report, name) for name in ("base", "A h=1"))

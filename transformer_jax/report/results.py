@@ -180,6 +180,8 @@ def load_sweep(folder: str | Path) -> SweepResult:
     path = Path(folder)
     sweep = SweepFolder(path)
     definition, tuned, problems = sweep.stored(), sweep.tuned(), list[str]()
+    if definition.get("search") and not all("setting" in facts for facts in tuned.values()):
+        raise BadInput(f"{path / 'tuned.json'}: is damaged: a variant has no setting")
     with parsing(sweep.definition_file):
         known = {
             "path": path,
