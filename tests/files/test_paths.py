@@ -122,7 +122,7 @@ def test_a_sweep_keeps_paths_as_they_were_given(tmp_path, monkeypatch):
     definition = resolved.resolve(sweep(base=base), "file.py")
     SweepFolder("sweep").save(definition)
     recorded = json.loads(Path("sweep/sweep.json").read_text())
-    assert recorded["base"]["data"]["source"] == ["a.en"]
+    assert recorded["base"]["data"]["source"] == ["a.en"] and recorded["directory"] == str(tmp_path / "first")
     config = definition.experiment("base", 0)
     keys = data_key(config), digest(config)
     (tmp_path / "second").mkdir()
@@ -131,6 +131,20 @@ def test_a_sweep_keeps_paths_as_they_were_given(tmp_path, monkeypatch):
     definition = resolved.resolve(sweep(base=base), "file.py")
     config = merged(SweepFolder("sweep"), definition).experiment("base", 0)
     assert (data_key(config), digest(config)) == keys
+
+
+def test_a_sweep_goes_to_where_it_began(tmp_path, monkeypatch):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "first")
+    SweepFolder("sweep").save(resolved.resolve(sweep(), "file.py"))
+    monkeypatch.chdir(tmp_path / "second")
+    with SweepFolder("../first/sweep").in_original_directory() as folder:
+        assert os.getcwd() == str(tmp_path / "first") and folder.definition_file.is_file()
+    assert os.getcwd() == str(tmp_path / "second")
+    (tmp_path / "first").rename(tmp_path / "gone")
+    with SweepFolder("../gone/sweep").in_original_directory() as folder:
+        assert os.getcwd() == str(tmp_path / "second") and folder.definition_file.is_file()
 
 
 def test_problems_are_of_the_option_and_the_path():

@@ -64,10 +64,8 @@ def show_sweep(
 
     sweep = SweepFolder(folder)
     definition = sweep.load()
-    progress, unknown = (
-        Progress(sweep.all_runs(definition, definition.chosen(definition.only if only is None else only))),
-        "",
-    )
+    variants = definition.chosen(definition.only if only is None else only)
+    progress, unknown = Progress(sweep.all_runs(definition, variants)), ""
     try:
         queued = in_queue(sweep)
     except NoAnswer as problem:

@@ -14,11 +14,12 @@ Each run is a separate process with its own folder, SWEEP/runs/VARIANT/seed-N (r
 setting-NUMBER-seed-N at a tuned setting), as `train` makes it; a run that fails does not affect the others. The same
 command again runs what is missing and repeats nothing, even after a kill. Options that affect results may not change;
 variants, seeds, test sets, contrasts, analyses, factors of --tune and trials may be added.
-Without FILE it resumes the sweep in SWEEP. Ctrl-C saves and ends. Exit status: 0 when all runs are finished, 1 when
-one failed, 75 when some are not finished; 2 for bad input.
+Without FILE it resumes the sweep in SWEEP. Ctrl-C saves and ends. Exit status, also of --status: 0 when all runs are
+finished, 1 when one failed, 75 when some are not finished; 2 for bad input.
 """
 
 import argparse
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,24 +102,25 @@ def run(arguments: argparse.Namespace) -> int:
         from transformer_jax.commands.status import show_sweep
 
         return show_sweep(Path(arguments.workdir), arguments.json, only=arguments.only)
-    sweep = SweepFolder(arguments.workdir)
-    if arguments.only is None and arguments.file is None:
-        arguments.only = sweep.load().only  # as the sweep was started
+    folder = SweepFolder(arguments.workdir)
     names = {field.name for field in dataclasses.fields(LaunchOptions)} - {"slurm"}
-    options = LaunchOptions(slurm=_slurm(arguments), **{name: getattr(arguments, name) for name in names})
-    if not arguments.dry_run:
-        arguments.prints_results = False  # but messages; the results are in the folder
-        jax.config.update("jax_platforms", "cpu")  # on a GPU this process would take the memory that the runs need
-        return launch(sweep, _definition(arguments, sweep), options)
-    from transformer_jax.sweeps.plan import plan
+    with folder.in_original_directory() if arguments.file is None else contextlib.nullcontext(folder) as sweep:
+        if arguments.only is None and arguments.file is None:
+            arguments.only = sweep.load().only  # as the sweep was started
+        options = LaunchOptions(slurm=_slurm(arguments), **{name: getattr(arguments, name) for name in names})
+        if not arguments.dry_run:
+            arguments.prints_results = False  # but messages; the results are in the folder
+            jax.config.update("jax_platforms", "cpu")  # on a GPU this process would take the memory that the runs need
+            return launch(sweep, _definition(arguments, sweep), options)
+        from transformer_jax.sweeps.plan import plan
 
-    jobs = 1 if options.slurm else options.jobs
-    keep_freed_memory()
-    with confined(slots(jobs)[0]):  # updates are timed as a run would make them
-        definition = _definition(arguments, sweep)
-        variants = definition.chosen(options.only)
-        print(plan(sweep, ready(sweep, definition, options), variants, jobs, arguments.quick))
-    return 0
+        jobs = 1 if options.slurm else options.jobs
+        keep_freed_memory()
+        with confined(slots(jobs)[0]):  # updates are timed as a run would make them
+            definition = _definition(arguments, sweep)
+            variants = definition.chosen(options.only)
+            print(plan(sweep, ready(sweep, definition, options), variants, jobs, arguments.quick))
+        return 0
 
 
 def _slurm(arguments: argparse.Namespace) -> "Slurm | None":

@@ -70,6 +70,7 @@ class Definition(TypedDict):
     contrasts: NotRequired[dict[str, dict[str, float]]]
     weights: NotRequired[str]
     answered_by: NotRequired[str]
+    directory: NotRequired[str]
     search: NotRequired[dict[str, list[Any]]]
     trials: NotRequired[int | None]
     propose: NotRequired[str | None]

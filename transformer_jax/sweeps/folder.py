@@ -32,7 +32,7 @@ from transformer_jax.runs.folder import refuse_patterns
 from transformer_jax.sweeps import resolved
 from transformer_jax.sweeps.definition import FORMAT, Definition, Look, Looks, Proposal, Tuning, Variant
 from transformer_jax.sweeps.resolved import ResolvedSweep
-from transformer_jax.sweeps.run import SweepRun
+from transformer_jax.sweeps.run import SweepRun, read_json
 from transformer_jax.sweeps.search import TUNING_SEEDS, chosen
 
 
@@ -68,6 +68,20 @@ class SweepFolder:
         """Raises Failed if the folder was removed while its runs are trained, so that nothing is made there anew."""
         if not self.definition_file.is_file():
             raise Failed(f"{self.path}: was removed or renamed while its runs were trained")
+
+    @contextlib.contextmanager
+    def in_original_directory(self) -> Iterator[SweepFolder]:
+        """Changes to the directory where the sweep was started, if it still exists; yields this folder.
+
+        Relative paths in the definition, and in files of the user, then mean what they meant.
+        """
+        directory = (read_json(self.definition_file, Definition) or {}).get("directory")
+        if not isinstance(directory, str) or not os.path.isdir(directory) or os.path.samefile(directory, os.getcwd()):
+            yield self
+            return
+        absolute = SweepFolder(self.path.absolute())
+        with contextlib.chdir(directory):
+            yield absolute
 
     def check_place(self) -> None:
         """Raises for a place where no sweep can be, before anything is written there."""

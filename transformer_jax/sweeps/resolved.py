@@ -11,6 +11,7 @@ import dataclasses
 import fnmatch
 import functools
 import inspect
+import os
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -149,7 +150,7 @@ class ResolvedSweep:
             for variant in self.sweep.variants
         ]
         resolved = {"base": dataclasses.asdict(self.base), "variants": variants, "command": self.command()}
-        return {"format": FORMAT, **settings, **resolved}
+        return {"format": FORMAT, "directory": os.getcwd(), **settings, **resolved}  # paths start there
 
 
 def from_json(record: Mapping[str, Any]) -> ResolvedSweep:

@@ -52,9 +52,9 @@ class SlurmTask:
         if signal.sigpending():  # SLURM has signaled already
             requeue()
             sys.exit(EXIT_UNFINISHED)
-        sweep = SweepFolder(self.sweep)
-        runs = sweep.by_id(sweep.load())
-        self.worker = WorkerProcess(sweep, [runs[run_id] for run_id in self.run_ids])
+        with SweepFolder(self.sweep).in_original_directory() as sweep:
+            runs = sweep.by_id(sweep.load())
+            self.worker = WorkerProcess(sweep, [runs[run_id] for run_id in self.run_ids])
         for number in shielded.SIGNALS:
             signal.signal(number, self._stop)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, shielded.SIGNALS)

@@ -343,12 +343,12 @@ def main() -> int:
     path, *run_ids = sys.argv[1:]
     use_in_this_command()
     keep_freed_memory()  # must come before any thread is started
-    sweep = SweepFolder(path)
-    definition = sweep.load()
-    runs = sweep.by_id(definition)
-    worker = Worker(sweep, definition, [runs[run_id] for run_id in run_ids])
-    threading.Thread(target=worker.stop_when_stdin_ends, daemon=True).start()
-    return worker.work()
+    with SweepFolder(path).in_original_directory() as sweep:
+        definition = sweep.load()
+        runs = sweep.by_id(definition)
+        worker = Worker(sweep, definition, [runs[run_id] for run_id in run_ids])
+        threading.Thread(target=worker.stop_when_stdin_ends, daemon=True).start()
+        return worker.work()
 
 
 if __name__ == "__main__":
