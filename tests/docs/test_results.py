@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.places import ROOT
 from transformer_jax.extension import load_module
-from transformer_jax.report.statistics import Scores, contrasts
+from transformer_jax.report.statistics import Scores, contrasts, mean_scores
 
 RESULTS = ROOT / "docs/results"
 ARCHIVES = sorted(path.parent for path in RESULTS.glob("**/report.json"))
@@ -172,6 +172,20 @@ def test_todays_code_gives_the_archived_intervals(folder):
     assert differ == {(name, key) for (page, name), keys in EARLIER.items() if page == folder.name for key in keys}
 
 
+def test_the_intervals_of_cogs_are_of_whole_categories():
+    exact = json.loads((RESULTS / "cogs/report.json").read_text())["exact_match"][0]
+    right, groups = [], []
+    for seeds in exact["groups"].values():
+        groups.append(range(len(right), len(right) + len(seeds)))
+        of_seeds = [seed["category"].values() for seed in seeds]
+        right += [np.concatenate([100.0 * (np.arange(n) < count) for count, n in counts]) for counts in of_seeds]
+    categories = np.repeat(np.arange(21), 1000)
+    found = contrasts(mean_scores(np.stack(right), categories, largest=100.0), groups, [[-1, 1, 0], [-1, 0, 1]])
+    for difference, archived in zip(found, exact["differences"].values(), strict=True):
+        numbers = {key: archived[key] for key in ("value", "error", "low", "high", "corrected_p", "detectable")}
+        assert {key: difference.to_json()[key] for key in numbers} == pytest.approx(numbers, rel=1e-6)
+
+
 def curves(page: str) -> dict[tuple[str, str], list[dict[str, float]]]:
     """What each run of a page logged, by variant and seed."""
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
@@ -291,6 +305,7 @@ FOUND = {
     "modern-demo": ("BLEU would", "bleu"),
     "modern-trained": ("BLEU would", "bleu"),
     "scan": ("points would", "exact_match"),
+    "cogs": ("points would", "exact_match"),
 }
 
 
