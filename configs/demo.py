@@ -2,7 +2,7 @@
 
 transformer-jax train --config=configs/demo.py --workdir=runs/demo
 
-On two CPU cores: five to ten minutes; token accuracy 98.9 % on validation, and BLEU between 95 and 97 on the test set
+On two CPU cores: three to six minutes; token accuracy 98.5 % on validation, and BLEU between 93 and 95 on the test set
 with beam 4.
 """
 
@@ -12,7 +12,9 @@ from transformer_jax.config import default_config
 def get_config():
     config = default_config()
     config.data.corpus = "grammar"
-    config.data.tokens_per_batch = 4096
+    config.data.batching = "packing"  # one program to compile, and little padding
+    config.data.tokens_per_batch = 2048
+    config.data.max_length = 48
     config.model.vocab_size = 2000
     config.model.num_encoder_layers = 2
     config.model.num_decoder_layers = 2
@@ -26,4 +28,5 @@ def get_config():
     config.train.log_every = 100
     config.train.eval_every = 200
     config.train.checkpoint_every = 200
+    config.decode.tokens_per_batch = 65_536  # one program for the test set
     return config

@@ -21,9 +21,9 @@ from transformer_jax.data.subword_sampling import SubwordSampler
 from transformer_jax.data.tokenizer import BOS, EOS, PAD, SentencePieceTokenizer
 from transformer_jax.errors import BadInput
 
-# Evaluation has one shape, and one more for each four batches that one shape would need, at most eight in all. A
-# smaller shape saves a part of each batch, and compiling it takes as long as about ten batches.
-BATCHES_OF_A_SHAPE, MOST_SHAPES = 4, 8
+# Evaluation has one shape, and one more for each eight batches that one shape would need, at most eight in all. A
+# smaller shape saves a part of each batch, and compiling it takes as long as ten batches of base, more of small models.
+BATCHES_OF_A_SHAPE, MOST_SHAPES = 8, 8
 
 
 class Batch(NamedTuple):
