@@ -2,8 +2,8 @@
 
 transformer-jax train --config=configs/demo.py --workdir=runs/demo
 
-On two CPU cores: three to six minutes; token accuracy 98.5 % on validation, and BLEU between 93 and 95 on the test set
-with beam 4.
+On two CPU cores: three minutes or more; token accuracy 98.5 % on validation, and BLEU 94.1 on the test set with
+beam 4.
 """
 
 from transformer_jax.config import default_config
