@@ -22,7 +22,8 @@ order: transformer_xl and the same with shared layers, seeds 0, 1 and 2 (11 core
         --only=transformer_xl --only="transformer_xl, shared layers"
 
 The rate is constant, so that fewer updates need no other schedule. Checkpoints of every 1,000 updates are kept:
-`transformer-jax evaluate --step=1000 --split=test` and so on give the learning curve on longer commands.
+`transformer-jax export --step=1000 --output=FOLDER` and `evaluate --weights=FOLDER` give the learning curve on longer
+commands.
 """
 
 from pathlib import Path

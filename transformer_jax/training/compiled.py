@@ -45,7 +45,6 @@ from transformer_jax.update.step import (
     TrainState,
     as_batch,
     batch_sums,
-    compiled_fast,
     initial_params,
     new_state,
     train_step,
@@ -180,9 +179,8 @@ def jit_together(
         return batch_sums(one, Objective.of(one.train, loss, is_training=False), params, batch)
 
     evaluate_all = jax.vmap(evaluate_one, in_axes=(0, 0, None))
-    once = (options or {}) | compiled_fast(mesh)
     return (
-        jax.jit(jax.vmap(new_one), out_shardings=shardings, compiler_options=once),
+        jax.jit(jax.vmap(new_one), out_shardings=shardings, compiler_options=options),
         _jit_donating(step_all, mesh, shardings, options),
         jax.jit(evaluate_all, out_shardings=everywhere, compiler_options=options),
     )
