@@ -285,6 +285,20 @@ def test_exact_match_with_the_length_given_is_on_the_page_of_scan():
         assert all(map(shown, map(float, scores), (row[1].split(" ")[0], row[4])))
 
 
+def test_the_learning_curves_of_scan_are_the_archived_ones():
+    shares: dict[str, list[str]] = {}
+    with open(RESULTS / "scan/by_updates.csv", newline="") as file:
+        for line in csv.DictReader(file):
+            row = shares.setdefault(f"{int(line['updates']):,}", ["", "", "", ""])
+            first = 2 if "shared" in line["variant"] else 0
+            for column, split in enumerate(("test", "valid"), first):
+                row[column] = f"{100 * int(line[f'{split}_right']) / int(line[f'{split}_pairs']):.1f}"
+    table = [row for row in rows("results/scan/README.md", "| ") if row[0].endswith(",000")]
+    assert table == [[updates, *found] for updates, found in shares.items()]
+    last = [row[1] for row in table][-1]
+    assert f"has {last} % after 8,000 updates" in (RESULTS / "scan/README.md").read_text()
+
+
 def test_the_scores_of_multi30k_are_those_of_sacrebleu():
     bleu = json.loads((RESULTS / "multi30k/bleu.json").read_text())
     page = (RESULTS / "multi30k/README.md").read_text()
