@@ -2,8 +2,8 @@
 
 transformer-jax train --config=configs/demo.py --workdir=runs/demo
 
-On two CPU cores: three minutes or more; token accuracy 98.5 % on validation, and BLEU 94.1 on the test set with
-beam 4.
+On two cores of an AMD EPYC (Zen 4): three minutes; token accuracy 98.5 % on validation, and BLEU 94.1 on the test set
+with beam 4.
 """
 
 from transformer_jax.config import default_config
@@ -29,4 +29,5 @@ def get_config():
     config.train.eval_every = 200
     config.train.checkpoint_every = 200
     config.decode.tokens_per_batch = 65_536  # one program for the test set
+    config.decode.max_source_length = 256  # also of sentences longer than in training
     return config
