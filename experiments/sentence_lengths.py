@@ -55,7 +55,7 @@ def get_sweep(scale: str) -> Sweep:
     base.decode.alpha = 1.0
     base.decode.max_source_length = 128  # also of sentences longer than in training
     return Sweep(
-        name="sentence lengths",
+        name="sentence_lengths",
         question="Do relative positions help on real text, and more on long sentences than on short ones?",
         base=base,
         variants=[
