@@ -25,6 +25,10 @@ one core of an AMD EPYC (Zen 4): four seeds of both in 5 core-hours, and rotary 
 
 Declared before the first run: BLEU on the main test set decides, with a margin of 1; the second question is
 answered by each seed's difference on `long` minus its difference on the main test set.
+
+The first seeds have 38 BLEU with relative positions and 18 with sinusoids, whose validation loss still falls: that is
+how fast they learn, not what they reach. So `multi30k` ends with two seeds, and the other hours go to `longer`, twice
+as many updates, with all else as declared (four seeds: 9 core-hours).
 """
 
 from pathlib import Path
@@ -33,18 +37,19 @@ from transformer_jax.extension import load_module
 from transformer_jax.sweeps import Sweep, Variant
 
 bases = load_module(str(Path(__file__).with_name("bases.py")))
-SCALES = ("multi30k",)
+UPDATES = {"multi30k": 1800, "longer": 3600}
+SCALES = tuple(UPDATES)
 
 
 def get_sweep(scale: str) -> Sweep:
-    base = bases.base(scale)
+    base = bases.multi30k()
     base.data.batching = "packing"
     base.data.max_length = 64
     base.data.tokens_per_batch = 4096
     base.optimizer.schedule = "linear"
     base.optimizer.learning_rate = 3e-3
     base.optimizer.warmup_steps = 400
-    base.train.steps = 1800
+    base.train.steps = UPDATES[scale]
     base.train.log_every = 50
     base.train.eval_every = base.train.checkpoint_every = 300
     base.train.keep_latest = 2
