@@ -313,6 +313,24 @@ def test_the_scores_of_multi30k_are_those_of_sacrebleu():
     assert f"ended the run at update {lines[-1]['step']:,} of" in page
 
 
+def test_gains_on_longer_sentences_and_falls_of_losses_are_those_of_the_runs():
+    page = (RESULTS / "sentence-lengths/README.md").read_text()
+    bleu = {
+        test["split"]: test["bleu"]
+        for test in json.loads((RESULTS / "sentence-lengths/report.json").read_text())["tests"]
+    }
+    gains = {split: np.subtract(of["relative"], of["sinusoidal"]) for split, of in bleu.items()}
+    (said,) = re.findall(rf"smaller there, by ({NUMBER}) and ({NUMBER}) in the two seeds", page)
+    assert said == tuple(f"{loss:.1f}" for loss in gains["test"] - gains["long"])
+    falls = []
+    for variant in ("relative", "sinusoidal"):
+        for seed in ("0", "1"):
+            loss = {row["step"]: row.get("valid_loss") for row in curves("sentence-lengths")[variant, seed]}
+            falls.append(f"{loss[600] - loss[900]:.2f}")
+    pairs = re.findall(rf"(?:falls|sinusoids) by ({NUMBER}) and ({NUMBER})", page)
+    assert [fall for pair in pairs for fall in pair] == falls
+
+
 # What each page says that such a sweep would find, of which metric.
 FOUND = {
     "table3": ("BLEU would", "bleu"),
