@@ -56,7 +56,7 @@ def each_alone() -> Sweep:
     }
     together = {path: value for changes in types.values() for path, value in changes.items()}
     return Sweep(
-        name="regularization of little text",
+        name="regularization",
         question="What does each type of regularization bring alone, with 4,000 pairs?",
         base=base,
         variants=[
