@@ -1,5 +1,7 @@
 """Custom code from a file: found, executed once, called with what it takes, and reported with its traceback."""
 
+import sys
+
 import pytest
 
 from transformer_jax.errors import BadInput
@@ -115,3 +117,12 @@ def test_the_digest_is_the_same_in_every_version_of_python(mine):
     """How ast prints a tree, and f-strings as source, differs between versions."""
     mine.write_text("def f(x: int = None):\n    return f\"{x!r:>{x}} 'quoted'\"\n")
     assert read_code("mine.py:f").source[:16] == "4099ccd8f4481c1e"
+
+
+def test_any_custom_file_may_import_what_is_beside_it(mine, monkeypatch):
+    """A config file or a sweep's file, too."""
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(mine.parent))])
+    (mine.parent / "folder").mkdir()
+    (mine.parent / "folder/beside_my_config.py").write_text("number = 7\n")
+    (mine.parent / "folder/config.py").write_text("from beside_my_config import number\n")
+    assert load_module("folder/config.py").number == 7

@@ -74,6 +74,11 @@ def test_named_texts_from_a_config_and_from_a_command_line(monkeypatch):
     values = {}
     assert schema.lay_over(Kitchen, values, [("oven.menus", '{"lunch": {"source": "a.tsv"}}')]) == []
     assert schema.build(Kitchen, values).oven.menus == {"lunch": {"source": ("a.tsv",)}}
+    assert schema.lay_over(Kitchen, values, [("oven.menus.dinner.source", "b.en,")]) == []
+    assert schema.build(Kitchen, values).oven.menus == {
+        "lunch": {"source": ("a.tsv",)},
+        "dinner": {"source": ("b.en",)},
+    }
     for wrong in ({"lunch": "a.tsv"}, {"lunch": {"sorce": "a.tsv"}}, {"lunch": {"source": 3}}):
         assert "oven.menus" in problems({"oven": {"menus": wrong}})[0]
 

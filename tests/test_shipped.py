@@ -37,6 +37,10 @@ def test_experiments_are_there_as_a_wheel_has_them(tmp_path, monkeypatch):
 
 
 def test_an_experiment_that_is_not_there_is_answered_with_its_name_or_all_names():
-    for missing, hint in (("preset:widht", "width"), ("elsewhere/width.py", "preset:width"), ("preset:zzz", "modern,")):
+    for missing, hint in (
+        ("preset:widht", "did you mean preset:width"),
+        ("elsewhere/width.py", "did you mean preset:width"),
+        ("preset:zzz", "modern,"),
+    ):
         with pytest.raises(BadInput, match=f"^{missing}: .*{hint}"):
             resolved.load(missing)

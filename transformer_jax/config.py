@@ -217,7 +217,9 @@ class DataConfig(Section, affects="data"):
     max_length: int = option(
         256, "most tokens per side of a training pair; longer pairs are left out", at_least=1, affects="result"
     )
-    num_shapes: int = option(8, "most batch shapes of buckets; each is compiled once", at_least=1, affects="result")
+    num_shapes: int = option(
+        8, "most batch shapes of buckets; each is compiled once", at_least=1, at_most=64, affects="result"
+    )
     seed: int = option(0, "random seed of the held-out pairs and of the order of the others", **SEED)
     order_seed: int | None = option(None, "seed of the training order; none = data.seed", **SEED, affects="result")
 
@@ -251,7 +253,7 @@ class DataConfig(Section, affects="data"):
             yield self.clash("corpus", "source", "target", hint="give only one")
         for name in self.tests:
             if not TEST_NAME.fullmatch(name) or name in SPLITS:
-                yield f"tests.{name}: must be letters, digits and _, and not {', '.join(SPLITS)}"
+                yield f"tests.{name}: must be a letter and up to 40 letters, digits and _, and not {', '.join(SPLITS)}"
         for place, source, target in self.texts.values():
             if source and target and len(source) != len(target):
                 yield (

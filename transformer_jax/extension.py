@@ -48,10 +48,15 @@ def file_of(address: str) -> str:
 
 
 def load_module(path: str, what: str = "Python file") -> ModuleType:
-    """Executes a Python file, with all the permissions of the user."""
+    """Executes a Python file, with all the permissions of the user.
+
+    It may import modules beside it. Installed packages of the same name take precedence.
+    """
     file = Path(path)
     if file.suffix != ".py" or not file.is_file():
         raise BadInput(f"{path}: no such {what} in {Path.cwd()} (its name must end in .py)")
+    if (folder := str(file.resolve().parent)) not in sys.path:
+        sys.path.append(folder)
     name = f"transformer_jax_user_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None  # a .py file always has a loader
@@ -82,9 +87,6 @@ def module_once(path: str) -> ModuleType:
 
 @functools.cache
 def _module_at(path: str, place: Path, content: bytes) -> ModuleType:
-    """A custom file may import modules beside it. Installed packages of the same name take precedence."""
-    if str(place.parent) not in sys.path:
-        sys.path.append(str(place.parent))
     return load_module(path)
 
 

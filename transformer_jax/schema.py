@@ -12,6 +12,7 @@ import functools
 import json
 import numbers
 import operator
+import os
 import re
 import types
 import typing
@@ -76,6 +77,11 @@ def _number(value: Any) -> Any:
     return _if(isinstance(value, numbers.Real) and not isinstance(value, bool), value)  # also of numpy
 
 
+def _at_home(value: Any) -> Any:
+    """An address of custom code with the home directory in place of `~`; any other value as it is."""
+    return os.path.expanduser(value) if is_address(value) else value
+
+
 def _whole(value: Any) -> Any:
     number = _number(value)
     return _if(number == int(number), int(number))  # also of 1e5
@@ -94,8 +100,10 @@ def _groups(value: Any) -> Any:
 
 def _named_texts(value: Any) -> Any:
     def files(paths: Any) -> Any:
-        paths = paths.split(",") if isinstance(paths, str) else paths
-        return _if(isinstance(paths, (list, tuple)) and all(isinstance(path, str) for path in paths), tuple(paths))
+        if isinstance(paths, str):
+            paths = [path for path in paths.split(",") if path]
+        paths = [paths] if isinstance(paths, os.PathLike) else paths
+        return _if(isinstance(paths, (list, tuple)), tuple(map(os.fspath, paths)))
 
     texts = json.loads(value) if isinstance(value, str) else value
     named = {name: {side: files(paths) for side, paths in sides.items()} for name, sides in texts.items()}
@@ -115,9 +123,9 @@ KINDS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     bool: ("true or false", lambda value: value if isinstance(value, bool) else BOOLS[value.lower()]),
     int: ("a whole number", _whole),
     float: ("a number", lambda value: float(_number(value))),
-    str: ("a text", lambda value: _if(isinstance(value, str), value)),
-    Address: (ADDRESS_FORM, lambda value: _if(is_address(value), value)),
-    FilePath: ("a path", lambda value: _if(isinstance(value, str), value)),
+    str: ("a text", lambda value: _if(isinstance(value, str), _at_home(value))),
+    Address: (ADDRESS_FORM, lambda value: _if(is_address(value), _at_home(value))),
+    FilePath: ("a path", lambda value: _if(isinstance(value, str | os.PathLike), os.fspath(value))),
     Pattern: ("a regular expression", lambda value: re.compile(value).pattern),
     type: ("a class", lambda value: _if(isinstance(value, type), value)),
     types.NoneType: ("none", lambda value: _if(value is None, None)),
@@ -420,8 +428,12 @@ def lay_over(section: type, values: dict[str, Any], texts: Iterable[tuple[str, s
     problems: list[str] = []
     for path, text in texts:
         try:
-            find_option(section, path)
-            put(values, path, text)
+            option = find_option(section, path)
+            value: Any = text
+            if option.kind == NamedTexts and path == option.path:
+                with contextlib.suppress(*NOT_OF_THE_KIND):
+                    value = _named_texts(text)  # to which further options may add a name
+            put(values, path, value)
         except ConfigError as error:
             problems += error.problems
     return problems

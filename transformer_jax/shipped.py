@@ -4,7 +4,7 @@ the package."""
 from collections.abc import Mapping
 from pathlib import Path
 
-from transformer_jax.errors import BadInput, did_you_mean
+from transformer_jax.errors import BadInput, closest, did_you_mean
 
 # Before the name of such a file, in place of a path.
 PRESET = "preset:"
@@ -31,7 +31,8 @@ def resolve(file: str, presets: Mapping[str, Path], what: str) -> str:
     if is_preset and name in presets:
         return str(presets[name])
     if is_preset or (name in presets and not Path(file).exists()):
-        hint = f"did you mean {PRESET}{name}?" if name in presets else did_you_mean(name, presets)
+        meant = closest(name, presets)
+        hint = f"did you mean {PRESET}{meant}?" if meant else did_you_mean(name, presets)
         raise BadInput(f"{file}: no such {what}; {hint}")
     return file
 

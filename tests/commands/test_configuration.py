@@ -60,3 +60,33 @@ def test_an_unknown_name_is_answered_with_presets(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput, match=r"\btext\b"):
         configuration.load(name, [])
+
+
+@pytest.mark.parametrize(("argument", "steps"), [("", 6000), (":5000", 5000)])
+def test_a_path_may_have_a_colon(tmp_path, argument, steps):
+    (tmp_path / "at 10:00").mkdir()
+    file = tmp_path / "at 10:00/sized.py"
+    file.write_text("def get_config(steps='6000'):\n    return {'train': {'steps': int(steps)}}\n")
+    assert configuration.load(f"{file}{argument}", []).train.steps == steps
+
+
+def test_paths_in_a_config_may_be_path_objects_and_begin_at_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from pathlib import Path\n\n\ndef get_config():\n"
+        "    tests = {'long': {'source': Path('b.en'), 'target': [Path('b.de')]}}\n"
+        "    return {'data': {'source': Path('a.en'), 'target': [Path('a.de')], 'tests': tests}}\n"
+    )
+    experiment = configuration.load(str(file), [("train.loss", "~/mine.py:loss"), ("optimizer.name", "~/mine.py:own")])
+    assert experiment.data.source == ("a.en",) and experiment.data.target == ("a.de",)
+    assert experiment.data.tests == {"long": {"source": ("b.en",), "target": ("b.de",)}}
+    assert experiment.train.loss == f"{file}:loss" and experiment.optimizer.name == f"{file}:own"
+
+
+def test_an_error_in_a_typed_test_set_is_not_the_files(tmp_path):
+    with pytest.raises(ConfigError) as error:
+        configuration.load("preset:text", [("data.source", "a"), ("data.target", "b"), ("data.tests.2016.source", "c")])
+    assert error.value.problems == (
+        "--config.data.tests.2016: must be a letter and up to 40 letters, digits and _, and not train, valid, test",
+    )

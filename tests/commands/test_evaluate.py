@@ -163,3 +163,12 @@ def test_a_runs_page_shows_the_scores_of_what_it_shows(folder, model, record):
     assert run_page.scores(folder, "test", "averaged", run).keys() == {"BLEU on test", "chrF on test"}
     run.config = dataclasses.replace(run.config, decode=dataclasses.replace(run.config.decode, beam=3))
     assert run_page.scores(folder, "test", "averaged", run) == {}
+
+
+def test_bleu_of_another_tokenizer_has_separate_files(folder, record, capsys):
+    usual = (folder / "translations" / "test.averaged.json").read_bytes()
+    evaluate(folder, "--config.decode.bleu_tokenize=char")
+    assert "tok:char" in capsys.readouterr().out
+    other = json.loads((folder / "translations/test.averaged.bleu_tokenize=char.json").read_text())
+    assert "tok:char" in other["measures"]["bleu"]["signature"]
+    assert (folder / "translations" / "test.averaged.json").read_bytes() == usual

@@ -16,6 +16,9 @@ def test_an_exported_folder_has_the_same_model(folder, model, tmp_path, capsys):
     exported = load_run(output)
     jax.tree.map(np.testing.assert_array_equal, exported.params, model.params)
     assert cli.main(["export", f"--workdir={folder}", "--weights=averaged", f"--output={output}"]) == 2
+    capsys.readouterr()
+    assert cli.main(["evaluate", f"--workdir={output}"]) == 2
+    assert capsys.readouterr().err.endswith("has no test sets, as an exported folder; give --source and --target\n")
 
 
 def test_custom_code_is_in_the_exported_folder(tmp_path, monkeypatch):

@@ -92,3 +92,8 @@ def test_the_compiled_program_and_its_memory(tmp_path, capsys):
     assert found["memory"]["state"] == pytest.approx(3 * parameters, rel=0.05), "parameters and two moments"
     assert found["memory"]["temporary"] > parameters, "the gradient at least"
     assert (found["capacity"], found["flops_ms"]) == (None, None), "no data sheet"
+
+
+def test_options_without_a_config_file_are_answered(capsys, tmp_path):
+    assert cli.main(["inspect", f"--workdir={tmp_path}", "--config.seed=3"]) == 2
+    assert "--config.NAME=VALUE changes a config file: give --config=FILE.py, too" in capsys.readouterr().err

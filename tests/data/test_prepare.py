@@ -234,6 +234,24 @@ def test_text_that_is_gone_is_not_needed_again(tmp_path, capsys):
         prepare(experiment(tmp_path, source=(str(tmp_path / "other.en"),)), tmp_path / "data")
 
 
+def test_a_tokenizer_file_that_is_gone_is_not_needed_again(tmp_path):
+    file = tmp_path / "given.model"
+    shutil.copy(prepare(experiment(tmp_path), tmp_path / "first").directory / "tokenizer.model", file)
+    config = experiment(tmp_path, tokenizer_file=str(file))
+    first = prepare(config, tmp_path / "data")
+    file.unlink()
+    assert prepare(config, tmp_path / "data").manifest == first.manifest
+    with pytest.raises(BadInput, match=r"given\.model: there is no such file"):
+        prepare(config, tmp_path / "another")
+
+
+def test_a_test_set_is_named_before_the_text_is_prepared(ready, tmp_path):
+    source, target = write_text(tmp_path, "long", PAIRS[:5])
+    late = experiment(ready, tests={"long": {"source": (source,), "target": (target,)}})
+    with pytest.raises(BadInput, match=r"without the test set long: .* evaluate --source=FILE"):
+        prepare(late, ready / "data")
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -102,6 +102,27 @@ def test_a_run_records_where_its_files_are(tmp_path, monkeypatch):
     assert config.data.source == (f"{tmp_path}/a.en", "/b.en")
 
 
+def test_a_run_that_is_resumed_elsewhere_keeps_the_places_of_its_texts(tmp_path, monkeypatch):
+    (tmp_path / "start").mkdir()
+    monkeypatch.chdir(tmp_path / "start")
+    for name in ("a.en", "a.de", "b.en", "b.de"):
+        Path(name).touch()
+    config = experiment(
+        data__source=("a.en",), data__target=("a.de",), data__tests={"b": {"source": "b.en", "target": "b.de"}}
+    )
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    run.record(config)
+    (run.checkpoints / "6").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    Path("a.de").touch()
+    RunFolder(tmp_path / "run").record(config)
+    recorded = json.loads((tmp_path / "run/config.json").read_text())["data"]
+    start = tmp_path / "start"
+    assert recorded["source"] == [f"{start}/a.en"] and recorded["target"] == [f"{tmp_path}/a.de"]
+    assert recorded["tests"] == {"b": {"source": [f"{start}/b.en"], "target": [f"{start}/b.de"]}}
+
+
 def test_where_files_are_does_not_make_it_another_run(tmp_path):
     """What is in them is compared elsewhere: prepared data with its text, and a checkpoint with its data."""
     run = RunFolder(tmp_path / "run")

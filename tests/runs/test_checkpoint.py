@@ -100,6 +100,7 @@ def test_checkpoints_of_where_a_run_was_stopped_do_not_take_the_place_of_others(
     assert saved(tmp_path, [6], keep_latest=3, every=2) == [2, 4, 5, 6]
     assert saved(tmp_path, [7, 8, 9], keep_latest=3, every=2) == [6, 8, 9]
     assert regular([2, 4, 5, 6, 7], 2) == [2, 4, 6, 7] and regular([], 2) == []
+    assert regular([0, 2, 3], 2) == [2, 3]  # stopped before the first update: nothing to average
 
 
 def test_another_model_is_refused_with_the_differences(tmp_path):

@@ -8,6 +8,7 @@ import shutil
 import socket
 from types import SimpleNamespace
 
+import jax
 import pytest
 
 from tests.support.small_runs import experiment
@@ -15,6 +16,7 @@ from transformer_jax import cli
 from transformer_jax.config import from_config_dict
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import write_json
+from transformer_jax.processes.compilation import use_cache
 from transformer_jax.runs.folder import RunFolder, refuse_foreign
 
 
@@ -267,3 +269,23 @@ def test_wsd_can_end_at_another_update_before_it_decays(tmp_path):
     (folder.checkpoints / "18").mkdir()
     with pytest.raises(BadInput, match="since update 14"):
         folder.compare_run(shorter, lambda train: train.steps)
+
+
+def test_a_path_that_is_not_utf8_is_refused_before_a_training(tmp_path):
+    folder = tmp_path / os.fsdecode(b"by\xff")
+    with pytest.raises(BadInput, match="is not UTF-8"), RunFolder(folder).held():
+        pass
+    assert not folder.exists()
+
+
+def test_a_user_without_a_home_directory_has_runs(tmp_path, monkeypatch):
+    """Such as an arbitrary number of a user in a container."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("TRANSFORMER_JAX_BUCKETS", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    assert os.path.expanduser("~") == "~"
+    before = jax.config.jax_compilation_cache_dir
+    use_cache(experiment().train.compile_cache or "~/.cache/transformer_jax")
+    assert jax.config.jax_compilation_cache_dir == before
+    with RunFolder(tmp_path / "run").held():
+        assert (tmp_path / "run").is_dir()

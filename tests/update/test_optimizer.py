@@ -220,6 +220,8 @@ def test_more_updates_than_int32_counts_are_no_reason_to_fail(name):
     schedule = make_schedule(config(schedule=name, learning_rate=0.1, warmup_steps=4), 16, 10**12)
     assert float(schedule(jnp.int32(3))) == pytest.approx(0.1)
     assert 0 < float(schedule(jnp.int32(10))) <= float(schedule(jnp.int32(3)))
+    schedule = make_schedule(config(schedule=name, learning_rate=0.1, warmup_steps=10**11), 16, 10**12)
+    assert 0 < float(schedule(jnp.int32(10))) < 1e-8
 
 
 @pytest.mark.parametrize("warmup", [0, 10])

@@ -1,6 +1,7 @@
 """`--config=FILE.py` with `--config.group.name=value`: reads a config file and applies the changes."""
 
 import argparse
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,9 @@ from transformer_jax.commands.arguments import python_file
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.shipped import PRESET
+
+# The path may have colons, too.
+WITH_ARGUMENT = re.compile(rf"(?P<file>{PRESET}[^:]*|.*?\.py|[^:]*)(:(?P<argument>.*))?", re.DOTALL)
 
 
 def add_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
@@ -30,9 +34,9 @@ def load(
     `file` is a path or preset:NAME, perhaps with :ARGUMENT for its get_config().
     `replaced`: options, by group, that replace the file's, but not the command line's.
     """
-    prefix = PRESET if file.startswith(PRESET) else ""
-    name, _, argument = file.removeprefix(prefix).partition(":")
-    path = shipped.resolve(prefix + name, shipped.configs(), "config file")
+    parts = WITH_ARGUMENT.fullmatch(file)
+    assert parts is not None  # its last form is any text
+    path, argument = shipped.resolve(parts["file"], shipped.configs(), "config file"), parts["argument"]
     module = extension.load_module(path, "config file")
     values: Any = None
     with extension.running(path):
@@ -50,8 +54,9 @@ def load(
         problems = problems or configuration.unused_options(typed, [experiment])
     except ConfigError as error:
         for problem in error.problems:
-            place = "--config." if problem.partition(" ")[0].rstrip(":") in typed else f"{file}: "
-            problems.append(place + problem)
+            name = problem.partition(" ")[0].rstrip(":")
+            is_typed = any(f"{path}.".startswith(f"{name}.") for path in typed)
+            problems.append(f"--config.{problem}" if is_typed else f"{file}: {problem}")
     if problems:
         raise ConfigError(problems)
     return experiment

@@ -38,7 +38,7 @@ CUT = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    model_choice.add_arguments(parser, used=("metrics", *model_choice.SEARCHING))
+    model_choice.add_arguments(parser, used=("metrics", "bleu_tokenize", *model_choice.SEARCHING))
     parser.add_argument("--split", help="a split of the run's data: test (the default), valid ...")
     parser.add_argument("--source", type=path, metavar="FILE", help="instead of a split: text, one sentence per line")
     parser.add_argument("--target", type=path, metavar="FILE", help="the references of --source, line by line")
@@ -131,7 +131,10 @@ def _weights(record: Mapping[str, Any]) -> str:
 def _test_set(arguments: argparse.Namespace, model: "Run") -> "TestSet":
     """The split or the files to evaluate on."""
     from transformer_jax.experiment import TestSet, split_of
+    from transformer_jax.runs.folder import WEIGHTS
 
+    if arguments.source is None and (Path(arguments.workdir) / WEIGHTS).is_file():
+        raise BadInput(f"{arguments.workdir}: has no test sets, as an exported folder; give --source and --target")
     if arguments.source is None:
         test_set = split_of(arguments.workdir, model.config, arguments.split or "test")
     else:
@@ -148,7 +151,8 @@ def _other(against: str, name: str, test_set: "TestSet") -> tuple[dict[str, Any]
     """The record and the translations that --against names."""
     path = Path(against) if against.endswith(".json") else Path(against, "translations", f"{name}.json")
     if not path.is_file():
-        raise BadInput(f"--against={against}: there is no {path}; evaluate that run on the same test set first")
+        first = "evaluate that run on the same test set, with the same --weights, first"
+        raise BadInput(f"--against={against}: there is no {path}; {first}")
     record: Any = read_typed(path, records.Record)
     hypotheses = records.translations(path, record)
     problem = records.difference(record, {"test_set_sha256": test_set.digest})

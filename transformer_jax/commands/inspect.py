@@ -72,8 +72,10 @@ def inspected(arguments: argparse.Namespace) -> ExperimentConfig:
     """The experiment of a config file, or of a run."""
     if arguments.config is not None:
         return configuration.load(arguments.config, arguments.overrides)
-    if arguments.workdir is None or arguments.overrides:
+    if arguments.workdir is None:
         raise BadInput("inspect needs --config=FILE.py, --workdir=RUN or --options")
+    if arguments.overrides:
+        raise BadInput("--config.NAME=VALUE changes a config file: give --config=FILE.py, too")
     from transformer_jax.runs.folder import RunFolder
 
     return RunFolder(arguments.workdir).load_config()

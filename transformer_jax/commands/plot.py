@@ -71,7 +71,7 @@ def draw_positions(arguments: argparse.Namespace) -> str:
 
 
 def draw_attention(arguments: argparse.Namespace) -> str:
-    is_page = Path(arguments.output).suffix == ".html"
+    is_page = Path(arguments.output).suffix.lower() == ".html"
     plots.check_format(arguments.output, (*plots.FORMATS, ".html"))
     if is_page and (arguments.which or arguments.layer or arguments.head):
         raise BadInput("--which, --layer and --head have no effect on an .html page, which shows them all")

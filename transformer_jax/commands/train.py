@@ -14,6 +14,7 @@ not finished, 1 failed, 2 bad input.
 
 import argparse
 import dataclasses
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         ending = train_run(experiment, folder, params, debugging)
         if ending.final and processes().is_first:
-            tell(f"next: transformer-jax evaluate --workdir={name_of(arguments.workdir)}")
+            tell(f"next: transformer-jax evaluate --workdir={shlex.quote(name_of(arguments.workdir))}")
     return 0 if ending.final else EXIT_UNFINISHED
 
 

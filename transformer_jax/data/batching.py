@@ -134,7 +134,7 @@ class TrainingBatches(_Batches, ABC):
                 f"data.max_length = {max_length} leaves none of the {len(pairs)} sentence pairs: "
                 f"the shortest has {longer_side.min()} tokens, <eos> included"
             )
-        _check_budget(tokens_per_batch, int(longer_side[self._kept].max()))
+        _check_budget(tokens_per_batch, int(longer_side[self._kept].max()), "training sentence")
         self._seed = seed
         self._plan_of = functools.lru_cache(maxsize=2)(self._make_plan)
         limit, self._samplers = min(max_length, tokens_per_batch), samplers
@@ -293,7 +293,7 @@ class EvaluationBatches(_Batches):
     def __init__(self, pairs: TokenPairs, *, tokens_per_batch: int, row_multiple: int = 1):
         super().__init__(pairs, row_multiple)
         longest = int(max(self._source_lengths.max(), self._target_lengths.max()))
-        _check_budget(tokens_per_batch, longest)
+        _check_budget(tokens_per_batch, longest, "sentence to evaluate, which data.max_length does not limit")
         of_one_shape = len(pairs) // rows_within(tokens_per_batch, longest, longest)
         buckets = choose_buckets(
             self._source_lengths,
@@ -372,10 +372,10 @@ def _rounded_up(rows: int, multiple: int) -> int:
     return rows + -rows % multiple
 
 
-def _check_budget(tokens_per_batch: int, longest: int) -> None:
+def _check_budget(tokens_per_batch: int, longest: int, what: str) -> None:
     if longest > tokens_per_batch:
         raise BadInput(
-            f"data.tokens_per_batch = {tokens_per_batch} has no room for the longest sentence: "
+            f"data.tokens_per_batch = {tokens_per_batch} has no room for the longest {what}: "
             f"{longest} tokens, <eos> included"
         )
 

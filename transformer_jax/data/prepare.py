@@ -282,6 +282,11 @@ def _refuse_other_data(config: ExperimentConfig, corpus: Corpus, directory: Path
     """Raises BadInput unless what was prepared is what this config asks for; the text need not exist any more."""
     manifest = read_manifest(directory)
     stored = manifest["recipe"]
+    if unprepared := [name for name in config.data.tests if name not in manifest["splits"]]:
+        raise BadInput(
+            f"{directory}: was prepared without the test set {unprepared[0]}: name test sets before the first run. "
+            "transformer-jax evaluate --source=FILE --target=FILE evaluates other texts"
+        )
     recorded = {source["file"] for source in manifest["sources"] if "file" in source}
     if recorded == set(corpus.files) and not all(Path(path).exists() for path in recorded):
         tell(f"{directory}: reused without comparing it with its text files, which no longer exist")
@@ -289,15 +294,20 @@ def _refuse_other_data(config: ExperimentConfig, corpus: Corpus, directory: Path
     else:
         identity = corpus.identity()
     unused = {option.path for option in schema.options(ExperimentConfig) if not option.has_effect(config)}
-    if changes := differences(stored, recipe_of(config, identity), unused):
+    if changes := differences(stored, recipe_of(config, identity, stored["options"]), unused):
         raise BadInput(
             f"{directory}: was prepared from something else: {'; '.join(changes)}; "
             "choose another --workdir or data.directory, or remove that one"
         )
 
 
-def recipe_of(config: ExperimentConfig, corpus_identity: dict[str, Any]) -> dict[str, Any]:
-    """The dependencies of prepared data: the corpus and the options that affect it. Equal recipes give equal bytes."""
+def recipe_of(
+    config: ExperimentConfig, corpus_identity: dict[str, Any], stored: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The dependencies of prepared data: the corpus and the options that affect it. Equal recipes give equal bytes.
+
+    `stored` has the digests of files that may be gone.
+    """
     data, model = config.data, config.model
     options: dict[str, Any] = {}
     for option in schema.options(ExperimentConfig):
@@ -308,7 +318,8 @@ def recipe_of(config: ExperimentConfig, corpus_identity: dict[str, Any]) -> dict
             continue
         if option.is_path:
             if value is not None:
-                options[option.path] = sha256(read_bytes(Path(value)))
+                digest = None if Path(value).exists() else (stored or {}).get(option.path)
+                options[option.path] = digest or sha256(read_bytes(Path(value)))
         elif option.path in HELD_OUT or option.has_effect(config):
             options[option.path] = value
     if data.tokenizer_file is None and not data.trains_tokenizer:

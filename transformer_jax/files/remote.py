@@ -411,7 +411,8 @@ def _upload(name: str, content: str | Path, generation: int, copy: str) -> int:
 
 
 def _root() -> Path:
-    return Path(os.environ.get("TRANSFORMER_JAX_BUCKETS") or "~/.cache/transformer_jax/buckets").expanduser().absolute()
+    folder = os.environ.get("TRANSFORMER_JAX_BUCKETS") or "~/.cache/transformer_jax/buckets"
+    return Path(os.path.expanduser(folder)).absolute()  # which stays as it is for a user without a home directory
 
 
 def _copy_of(path: Path) -> str:

@@ -20,9 +20,10 @@ CACHE_HIT = "/jax/compilation_cache/cache_hits"
 
 
 def use_cache(directory: str | None) -> None:
-    if directory is None:
+    folder = os.path.expanduser(directory or "~")
+    if directory is None or folder.startswith("~"):  # a user without a home directory
         return
-    jax.config.update("jax_compilation_cache_dir", os.path.expanduser(directory))
+    jax.config.update("jax_compilation_cache_dir", folder)
     # By default JAX caches only what took a second to compile.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

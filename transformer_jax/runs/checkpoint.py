@@ -276,8 +276,8 @@ class _NamesOfFirst(ocp.path.step.NameFormat[Any]):
 
 
 def regular(steps: Sequence[int], every: int) -> list[int]:
-    """The steps that are multiples of `every`, and the last one, in order."""
-    return [step for step in steps if step % every == 0 or step == steps[-1]]
+    """The steps that are multiples of `every`, and the last one, in order. At step 0 nothing is trained."""
+    return [step for step in steps if (step > 0 and step % every == 0) or step == steps[-1]]
 
 
 def digests(tree: Any) -> dict[str, int]:

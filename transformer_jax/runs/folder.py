@@ -19,7 +19,7 @@ from typing import Any, NotRequired, TypedDict
 from transformer_jax import config as configuration
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, TrainConfig
-from transformer_jax.errors import BadInput, ConfigError, Failed
+from transformer_jax.errors import STRAY_BYTE, BadInput, ConfigError, Failed
 from transformer_jax.files import atomic, paths, remote
 from transformer_jax.files.digests import sha256
 from transformer_jax.files.progress import tell
@@ -220,7 +220,8 @@ class RunFolder:
             code = code_of(addresses)
             # Metrics that only evaluations use have their digests there.
             noted = addresses if config.decode.bleu_sentences else configuration.training_addresses(config)
-            text = configuration.to_json(_with_absolute_paths(config)).encode()
+            stored = None if step is None else self.stored_config()
+            text = configuration.to_json(_with_absolute_paths(config, stored)).encode()
             before, versions = self.versions() if step is not None else {}, {**installed_versions(), **numerics()}
             # The software and hardware of the steps so far, where it differs from the present.
             made_by = {name: before[name] for name in MADE_BY if name in before}
@@ -314,9 +315,11 @@ def is_run(path: Path) -> bool:
 
 
 def refuse_patterns(path: Path) -> None:
-    """Raises BadInput for a path that orbax would read as a glob pattern."""
+    """Raises BadInput for a path that orbax would read as a glob pattern, or cannot read."""
     if found := set(str(path.absolute())) & set("[]*?\\"):
         raise BadInput(f"{path}: has {' '.join(found)} in its path, where no checkpoint could be read back; rename it")
+    if STRAY_BYTE.search(str(path.absolute())):
+        raise BadInput(f"{path}: is not UTF-8, so no checkpoint could be written there; rename it")
 
 
 def _differences(
@@ -338,11 +341,21 @@ def _differences(
     return lines
 
 
-def _with_absolute_paths(config: ExperimentConfig) -> ExperimentConfig:
-    def absolute(option: schema.Option, text: str) -> str:
-        return paths.absolute(text) if text and option.is_path else text
+def _with_absolute_paths(config: ExperimentConfig, stored: ExperimentConfig | None) -> ExperimentConfig:
+    """The config as it is stored. A resumed run keeps the paths of texts that are not in the current directory."""
 
-    return schema.with_texts(config, absolute)
+    def absolute(option: schema.Option, text: str) -> str:
+        if not text or not option.is_path:
+            return text
+        path = paths.absolute(text)
+        if option.affects in ("corpus", "data") and not path.startswith(paths.BUCKETS) and not os.path.exists(path):
+            missing.add(option.path)
+        return path
+
+    missing: set[str] = set()
+    placed = schema.with_texts(config, absolute)
+    kept = {path: schema.value_at(stored, path) for path in missing} if stored else {}
+    return schema.with_values(placed, kept)
 
 
 def with_plain_addresses(config: ExperimentConfig) -> ExperimentConfig:

@@ -78,8 +78,8 @@ def named(test_set: str, weights: str, weights_sha256: str, decode: DecodeConfig
     """The name of a record's files, with the exported weights and the options of a search that are not the usual."""
     if weights not in NAMED_WEIGHTS:
         weights = f"{Path(weights).resolve().name}.{weights_sha256[:SHORT]}"
-    differences = search(decode).items() - search(usual).items()
-    changed = "".join(f".{name}={value}" for name, value in sorted(differences))
+    ours, theirs = ({**search(each), "bleu_tokenize": each.bleu_tokenize}.items() for each in (decode, usual))
+    changed = "".join(f".{name}={value}" for name, value in sorted(ours - theirs))
     return f"{test_set}.{weights}{changed}"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -326,7 +327,7 @@ class Launcher:
         if unfinished:
             tell(f"not finished: {counted(len(unfinished), 'run')}; the same command resumes the sweep")
             return EXIT_UNFINISHED
-        print(f"\ntransformer-jax report {self.sweep.path}    writes the report", flush=True)
+        print(f"\ntransformer-jax report {shlex.quote(str(self.sweep.path))}    writes the report", flush=True)
         return 0
 
 

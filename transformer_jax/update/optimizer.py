@@ -43,7 +43,8 @@ def inverse_sqrt_schedule(d_model: int, warmup_steps: int = 4000, scale: float =
 
 def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Schedule:
     """The learning rate by the number of updates made: a linear warmup to the peak, then the config's schedule."""
-    warmup, steps, peak = config.warmup_steps, min(steps, MOST_UPDATES), config.peak_rate(d_model)
+    warmup, steps = min(config.warmup_steps, MOST_UPDATES), min(steps, MOST_UPDATES)
+    peak = config.peak_rate(d_model)
     if is_address(config.schedule):
         return _custom_schedule(config, peak, d_model, steps)
     if config.schedule == "inverse_sqrt":
