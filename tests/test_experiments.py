@@ -36,7 +36,7 @@ SEEDS = {
     ("tutorial_mistakes", "demo"): 1,
     ("regularization", "little"): 5,
     ("sentence_lengths", "multi30k"): 4,
-    ("sentence_lengths", "longer"): 4,
+    ("sentence_lengths", "recipe"): 4,
 }
 FILES = sorted(file.stem for file in EXPERIMENTS.glob("*.py") if file.stem not in shipped.NOT_EXPERIMENTS)
 
