@@ -329,6 +329,13 @@ def test_gains_on_longer_sentences_and_falls_of_losses_are_those_of_the_runs():
             falls.append(f"{loss[600] - loss[900]:.2f}")
     pairs = re.findall(rf"(?:falls|sinusoids) by ({NUMBER}) and ({NUMBER})", page)
     assert [fall for pair in pairs for fall in pair] == falls
+    with open(RESULTS / "sentence-lengths/longer.csv", newline="") as file:
+        last = [row for row in csv.DictReader(file) if row["variant"] == "sinusoidal"][-1]
+    said = rf"a run of {int(last['updates']):,} with sinusoids has ({NUMBER}) BLEU on `test` and ({NUMBER}) on `long`"
+    assert re.findall(said, page) == [(f"{float(last['bleu_test']):.1f}", f"{float(last['bleu_long']):.1f}")]
+    recipe = [json.loads(line) for line in (RESULTS / "multi30k/metrics.jsonl").read_text().splitlines()]
+    as_much = next(line["valid_loss"] for line in recipe if line["step"] == 2240 and "valid_loss" in line)
+    assert f"validation loss is {float(last['valid_loss']):.2f}, where" in page and f"has {as_much:.2f} after" in page
 
 
 # What each page says that such a sweep would find, of which metric.
