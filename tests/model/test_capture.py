@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.small_models import SOURCE, TARGET, assert_close, built
-from transformer_jax import MultiHeadAttention, capture, patch
+from transformer_jax import Context, Encoder, EncoderLayer, FeedForward, MultiHeadAttention, capture, patch
 from transformer_jax.translation.beam_cache import Stepper
 
 DEEP = {"num_encoder_layers": 2, "num_decoder_layers": 2}
@@ -192,3 +192,27 @@ def test_what_is_captured_of_a_patched_function_is_patched():
     clean = captured(**DEEP)[1]
     assert_close(found[place + "weights"], clean[place + "weights"] / 2)
     assert_close(found[place + "heads"], clean[place + "heads"] / 2 + 1)
+
+
+def test_layers_that_are_computed_again_are_captured():
+    layer = functools.partial(EncoderLayer, functools.partial(MultiHeadAttention, 2), functools.partial(FeedForward, 8))
+    x = jax.random.normal(jax.random.key(1), (2, 3, 8))
+    variables = Encoder(layer, 2).init(jax.random.key(0), x, Context())
+    for transform in (lambda function: function, jax.jit):
+        found = [transform(capture(Encoder(layer, 2, remat=each).apply))(variables, x, Context())[1] for each in (0, 1)]
+        assert "layers_1/self_attention/weights" in found[0]
+        jax.tree.map(assert_close, *found)
+
+
+def test_a_context_given_by_name_has_the_positions():
+    attention, x = MultiHeadAttention(2), jnp.ones((1, 3, 8))
+    variables, seen = attention.init(jax.random.key(0), x, x), []
+
+    def note(activation, positions):
+        seen.append(np.asarray(positions).tolist())
+        return activation
+
+    context = Context(positions_BT=jnp.array([[4, 5, 6]]))
+    changed = patch(attention.apply, {"queries": note, "keys": note})
+    changed(variables, query=x, key_value=x, context=context, method="with_context")
+    assert seen == [[[4, 5, 6]], [[4, 5, 6]]]

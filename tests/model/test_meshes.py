@@ -28,6 +28,7 @@ from transformer_jax import (
     scaled_dot_product_attention,
 )
 from transformer_jax.model import build
+from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.positions import ENCODINGS
 
 ROWS, LENGTH, WIDTH = 4, 6, 8
@@ -163,6 +164,32 @@ def test_values_and_gradients_are_those_of_one_device(module, mesh):
     variables, expected = alone(module)
     found = jax.jit(functools.partial(value_and_gradient, module))(*on_mesh(variables, *mesh))
     for ours, theirs in zip(found, expected, strict=True):  # outputs, gradients; that of a bias of keys is zero
+        largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(theirs))
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-5 * largest), ours, theirs)
+
+
+@pytest.mark.parametrize("division", [("data",), ("data", None, "tensor"), (("data", "tensor"),)], ids=str)
+def test_a_mesh_that_is_set_drops_what_one_device_drops(division):
+    mesh, x = jax.make_mesh((2, 2), ("data", "tensor"), devices=jax.devices()[:4]), jnp.ones((4, 6, 8))
+    dropped = functools.partial(Dropout(0.5).apply, {}, deterministic=False, rngs={"dropout": jax.random.key(0)})
+    expected = dropped(x)
+    with jax.set_mesh(mesh):
+        divided = jax.device_put(x, NamedSharding(mesh, PartitionSpec(*division)))
+        for found in (
+            dropped(divided),
+            jax.jit(dropped)(divided),
+            jax.jit(jax.grad(lambda x: dropped(x).sum()))(divided),
+        ):
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("module", MODULES[:1], ids=lambda module: type(module).__name__)
+def test_a_mesh_may_be_set(module):
+    variables, expected = alone(module)
+    arrays = on_mesh(variables, *TENSOR, AxisType.Explicit)
+    with jax.set_mesh(arrays[1].sharding.mesh):
+        found = jax.jit(functools.partial(value_and_gradient, module))(*arrays)
+    for ours, theirs in zip(found, expected, strict=True):
         largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(theirs))
         jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-5 * largest), ours, theirs)
 

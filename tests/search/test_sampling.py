@@ -109,6 +109,15 @@ def test_a_tiny_temperature_is_greedy():
     assert_same(sample(tables, jax.random.key(0), temperature=1e-30), greedy(tables))
 
 
+@pytest.mark.parametrize("top_k", [None, 4])
+def test_what_is_forbidden_is_not_drawn_at_any_temperature(top_k):
+    """1e9 asks for equal probabilities of all others."""
+    tables = np.zeros_like(tables_of(16))
+    tables[..., -1] = -np.inf
+    found = sample(tables, jax.random.key(0), temperature=1e9, top_k=top_k)
+    assert (found.tokens_BNT != tables.shape[-1] - 1).all() and found.finished_BN.all()
+
+
 def test_temperature_and_top_p_may_be_traced_and_each_sentence_may_have_its_own():
     tables, key = tables_of(19), jax.random.key(4)
 

@@ -92,9 +92,9 @@ def test_an_update_is_the_logged_rate_times_the_gradient_of_the_mean_over_all_to
     assert [int(state.sums.source_tokens), int(state.sums.target_tokens)] == counted
 
 
-@pytest.mark.parametrize("wrong", [{"source": 0, "labels": 0}, [0, 1, 2]])
+@pytest.mark.parametrize("wrong", [{"source": 0, "labels": 0}, {"source": 0, "target_output": 0}, [0, 1, 2]])
 def test_another_batch_is_an_error_that_names_the_fields(wrong):
-    with pytest.raises(TypeError, match="target_output"):
+    with pytest.raises(TypeError, match="must be a Batch or a dict with source, target_input, target_output"):
         as_batch(wrong)
 
 
@@ -103,6 +103,9 @@ def test_a_row_of_the_source_for_each_of_the_target_and_a_label_for_each_input(r
     tokens = np.ones((4, 5), np.int32)
     with pytest.raises(ValueError, match="must have as many rows each"):
         as_batch(Batch(tokens[:rows], tokens[:, :places], tokens))
+    for empty in (tokens[:0], tokens[:, :0]):
+        with pytest.raises(ValueError, match="at least one"):
+            as_batch(Batch(empty, empty, empty))
 
 
 def test_dropout_follows_from_seed_and_step_and_each_part_of_a_batch_has_its_own():

@@ -126,7 +126,9 @@ class _Visitor:
         module, method = context.module, context.method_name
         if method == "shows_weights":
             return True  # so that attention computes them, and a window is not divided into blocks
-        self._enter(module, method, args)
+        if method == "recomputes":
+            return False  # inside `nn.remat` an activation could be changed, but not returned
+        self._enter(module, method, args, kwargs)
         result = call(*args, **kwargs)
         if (place := _place(module, method)) is None:
             return result
@@ -135,11 +137,12 @@ class _Visitor:
         self._note_positions(result)
         return (self._activation(*place, result[0]), *result[1:])
 
-    def _enter(self, module: nn.Module, method: str, args: Sequence[Any]) -> None:
+    def _enter(self, module: nn.Module, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if method != "attend":  # whose blocks, with a window, have positions of their own
-            self._note_positions(args)
+            self._note_positions((*args, *kwargs.values()))
         if method == "with_context":
-            self._key_positions = self._positions if args[0] is args[1] else None
+            inputs = {**dict(zip(("query", "key_value"), args, strict=False)), **kwargs}
+            self._key_positions = self._positions if inputs["query"] is inputs["key_value"] else None
         elif method in ("__call__", "new_cache"):
             if isinstance(module, _STACKS):
                 self._applied = 0

@@ -38,7 +38,8 @@ class Context:
     - `lengths_B`: the number of keys of each row that `mask` does not hide, all at its beginning. Fused kernels read
       these numbers instead of the mask; they give NaN in rows where the mask shows other keys.
     - `is_causal`: no query attends to later keys.
-    - `window`: a query attends to keys at most this far before it and, unless `is_causal`, after it.
+    - `window`: a query attends to keys at most this far before it and, unless `is_causal`, after it: in places of the
+      row, with a cache in positions.
     - `segments_BT`: the number of each token's segment. A query attends within its segment; segment 0 is padding.
     - `bias`: added to the scores, of such a shape as `mask`.
     - `deterministic`: False applies dropout, and needs `rngs={"dropout": key}`.

@@ -19,6 +19,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.extend.random import threefry2x32_p
 
+from transformer_jax.model.meshes import divided_like
+
 BITS = jnp.uint16
 LEVELS = 2**16
 # A number of the config; a traced array where runs of different rates train in one program.
@@ -47,6 +49,7 @@ class Dropout(nn.Module):
             return x
         threshold = jnp.minimum(jnp.round(self.rate * LEVELS), LEVELS - 1)  # a rate just below 1 must keep some
         keep = random_bits(self.make_rng("dropout"), x.shape, _row_axes(x)) >= threshold.astype(BITS)
+        keep = divided_like(keep, x, *range(x.ndim))
         scale = LEVELS / (LEVELS - threshold)
         # In float32: 1 / 0.9 is 1.1094 in bfloat16, and a scale that is 0.16 % off changes the mean.
         scaled = x.astype(jnp.promote_types(x.dtype, jnp.float32)) * scale

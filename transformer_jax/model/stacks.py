@@ -158,6 +158,10 @@ class _Stack(nn.Module):
         x_BTD = self.drop(self.positions[0].embed(jnp.asarray(x_BTD), context.positions_BT), context.deterministic)
         return checkpoint_name(x_BTD, RESIDUAL), context
 
+    def recomputes(self) -> bool:
+        """Whether a gradient computes what is inside a layer again."""
+        return self.remat and not self.is_initializing()
+
     def post(self, x_BTD: jax.Array) -> jax.Array:
         return x_BTD if self.final_norm_cls is None else self.final_norm(x_BTD)
 
@@ -186,8 +190,8 @@ def _of_layer(
 
 
 def _applied(stack: _Stack, layer: Any, *inputs: Any) -> Any:
-    """The layer's output. With `remat` its backward pass computes what is inside it again."""
-    if stack.remat and not stack.is_initializing():
+    """The layer's output."""
+    if stack.recomputes():
         return nn.remat(lambda layer, *inputs: layer(*inputs))(layer, *inputs)
     return layer(*inputs)
 

@@ -78,7 +78,9 @@ def sample_search(
         logits_BV = jnp.where(jnp.isnan(logits_BV), RULED_OUT, jnp.maximum(logits_BV, RULED_OUT))
         logits_BV = jnp.where(allowed_BV, logits_BV, -jnp.inf)
         # The maximum goes first: a tiny temperature then underflows to -inf instead of overflowing.
-        logits_BV = (logits_BV - jnp.max(logits_BV, axis=1, keepdims=True)) / heat_B[:, None]
+        heated_BV = (logits_BV - jnp.max(logits_BV, axis=1, keepdims=True)) / heat_B[:, None]
+        # A high temperature must not make them probable.
+        logits_BV = jnp.where(logits_BV == RULED_OUT, RULED_OUT, heated_BV)
         keys_now_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, rollout.position)
         if is_whole:
             return jax.vmap(jax.random.categorical)(keys_now_B, logits_BV)

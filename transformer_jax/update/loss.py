@@ -124,7 +124,7 @@ def label_smoothed_cross_entropy(
 
     `logits` has one axis more than `targets` and `weights`. A weight of zero excludes a token (padding), whatever its
     target and its logits are. Any other target that is not a class makes the loss NaN. Logits of -inf (classes that
-    are ruled out) need epsilon = 0: smoothing makes them infinitely wrong.
+    are ruled out) need the Python number 0 as epsilon: smoothing makes them infinitely wrong.
     """
     arrays: Any = [None if array is None else jnp.asarray(array) for array in (logits, targets, weights)]
     kinds = ["None" if array is None else f"{array.dtype}{list(array.shape)}" for array in arrays]

@@ -158,15 +158,16 @@ def check_params(params: Any, expected: Any) -> None:
 
 
 def as_batch(batch: Any) -> Batch:
-    if isinstance(batch, Mapping) and batch.keys() <= set(Batch._fields):
+    needed, others = Batch._fields[:3], Batch._fields[3:]
+    if isinstance(batch, Mapping) and {*needed} <= batch.keys() <= {*Batch._fields}:
         batch = Batch(**batch)
     if not isinstance(batch, Batch):
-        raise TypeError(f"batch: must be a Batch or a dict with some of its fields, {', '.join(Batch._fields)}")
+        raise TypeError(f"batch: must be a Batch or a dict with {', '.join(needed)}; it may have {', '.join(others)}")
     source, given, expected = map(jnp.shape, batch[:3])
-    if given != expected or source[:1] != given[:1]:
+    if given != expected or source[:1] != given[:1] or 0 in given:
         raise ValueError(
             f"source, target_input and target_output have the shapes {source}, {given} and {expected}: must have as "
-            "many rows each, and the last two be of one length"
+            "many rows each, at least one, and the last two be of one length, at least 1"
         )
     return batch
 
