@@ -11,9 +11,11 @@ import time
 import pytest
 
 from tests.support import training_runs
+from tests.support.small_runs import experiment
 from transformer_jax import cli
-from transformer_jax.errors import EXIT_UNFINISHED
+from transformer_jax.errors import EXIT_UNFINISHED, Failed
 from transformer_jax.files.atomic import locked, write_record
+from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.state import STATE, record_state
 
 
@@ -82,6 +84,21 @@ def test_a_probe_needs_no_jax():
     code = "import sys; from transformer_jax import cli; cli.main(['status', '.']); assert 'jax' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_training_that_fails_records_why(tmp_path, status):
+    def train(problem, begins):
+        folder = RunFolder(tmp_path / "run")
+        with folder.held():
+            if begins:
+                folder.record(experiment(data__corpus="copy"))
+            raise Failed(problem)
+
+    for problem, begins in (("the disk is full", True), ("another run is there", False)):
+        with pytest.raises(Failed):
+            train(problem, begins)
+        found, facts = status()
+        assert (found, facts["state"], facts["why"]) == (1, "failed", "the disk is full")
 
 
 def test_a_training_records_its_ends(tmp_path, status):

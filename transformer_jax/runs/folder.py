@@ -19,7 +19,7 @@ from typing import Any, NotRequired, TypedDict
 from transformer_jax import config as configuration
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, TrainConfig
-from transformer_jax.errors import STRAY_BYTE, BadInput, ConfigError, Failed
+from transformer_jax.errors import STRAY_BYTE, BadInput, ConfigError, Failed, visible
 from transformer_jax.files import atomic, paths, remote
 from transformer_jax.files.digests import sha256
 from transformer_jax.files.progress import tell
@@ -88,7 +88,7 @@ class RunFolder:
         self.checkpoints = remote.place_of(self.path / "checkpoints")
         self.averaged, self.profile = self.path / "averaged", self.path / "profile"
         self.code = CodeSnapshots(self.path)
-        self._versions, self._is_noted = self.path / "versions.json", False
+        self._versions, self._is_noted, self._has_begun = self.path / "versions.json", False, False
 
     def tracking(self, config: ExperimentConfig) -> Tracking | None:
         """The tracker to which the metrics are reported, if there is one. Only the first process has it."""
@@ -113,7 +113,13 @@ class RunFolder:
                     refuse_foreign(self.path)
                     stack.enter_context(atomic.made(self.path))
                     self._lock(stack)
-            yield
+            try:
+                yield
+            except Exception as error:
+                if self._has_begun:
+                    with contextlib.suppress(BadInput, Failed, OSError):
+                        self.record_state("failed", visible(str(error)))
+                raise
 
     def _lock(self, stack: contextlib.ExitStack) -> None:
         waits = list(atomic.WAITS)
@@ -244,6 +250,7 @@ class RunFolder:
             with atomic.write_atomically(self.config) as file:
                 file.write(text)
         self.record_state("running")
+        self._has_begun = True
 
     def record_state(self, state: str, why: str = "") -> None:
         """Records that the training begins or how it ended, for `transformer-jax status`."""
