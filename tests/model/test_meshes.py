@@ -183,7 +183,11 @@ def test_a_mesh_that_is_set_drops_what_one_device_drops(division):
             np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("module", MODULES[:1], ids=lambda module: type(module).__name__)
+@pytest.mark.parametrize(
+    "module",
+    [Parts(), *(pytest.param(module, marks=pytest.mark.drill) for module in (Stacks((*ENCODINGS,)), Model()))],
+    ids=lambda module: type(module).__name__,
+)
 def test_a_mesh_may_be_set(module):
     variables, expected = alone(module)
     arrays = on_mesh(variables, *TENSOR, AxisType.Explicit)
