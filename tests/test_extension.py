@@ -119,6 +119,15 @@ def test_the_digest_is_the_same_in_every_version_of_python(mine):
     assert read_code("mine.py:f").source[:16] == "4099ccd8f4481c1e"
 
 
+def test_files_may_be_paths_and_nothing_else(mine):
+    (mine.parent / "words.txt").write_text("a b")
+    mine.write_text("from pathlib import Path\nFILES = [Path('words.txt')]\ndef f(): pass\n")
+    assert list(read_code("mine.py:f").files) == ["words.txt"] and len(read_code("mine.py:f").digest) == 64
+    mine.write_text("FILES = [3]\ndef f(): pass\n")
+    with pytest.raises(BadInput, match=r"mine\.py: FILES = \[3\]: must be a text, or a list of texts"):
+        read_code("mine.py:f")
+
+
 def test_any_custom_file_may_import_what_is_beside_it(mine, monkeypatch):
     """A config file or a sweep's file, too."""
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(mine.parent))])

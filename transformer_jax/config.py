@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from transformer_jax import schema
+from transformer_jax import metric_names, schema
 from transformer_jax.errors import ConfigError, did_you_mean
 from transformer_jax.files.record import parse_object
 from transformer_jax.model_config import LARGEST_SIZE, MUP_OPTIMIZERS, TRAINED_TOKENIZER
@@ -490,8 +490,7 @@ class TrainConfig(Section, affects="stopping"):
     @property
     def best_value(self) -> Literal["lowest", "highest"]:
         """Which value of `best_metric` is best."""
-        is_cost = any(word in self.best_metric for word in ("loss", "perplexity"))
-        return self.best_is or ("lowest" if is_cost else "highest")
+        return metric_names.best_value(self.best_metric, self.best_is)
 
     def contradictions(self) -> Iterator[str]:
         if self.until_flat is not None and self.steps < FEWEST_VALIDATIONS * self.eval_every:

@@ -268,11 +268,12 @@ def evaluate_run(
     load_bleu(decode.bleu_tokenize)  # first, because it may be refused, like the metrics
     metrics = load_metrics(decode.metrics) if metrics is None else metrics
     known_by = identity(model, decode, test_set, metrics)
+    # First: a pair that is longer than learned positions is an error.
+    scores = model.score(list(zip(test_set.sources, test_set.references, strict=True)))
     translations = model.translations(test_set.sources, decode=decode, references=test_set.references, whole=True)
     hypotheses = [translation.line for translation in translations]
     measured = measures(hypotheses, test_set.references, decode.bleu_tokenize)
     measured |= custom_scores(metrics, test_set.sources, hypotheses, test_set.references)
-    scores = model.score(list(zip(test_set.sources, test_set.references, strict=True)))
     right = matches(hypotheses, test_set.references)
     log_probabilities = [np.asarray(score.token_log_probabilities) for score in scores]
     record: dict[str, Any] = {

@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import inspect
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -116,9 +117,12 @@ def read_code(address: str) -> CustomCode:
 
 
 def named_in(path: str, variable: str) -> list[str]:
-    """The texts in a variable of a custom file: one text or several; none where it is not defined."""
+    """The texts or paths in a variable of a custom file: one or several; none where it is not defined."""
     named = vars(module_once(path)).get(variable, ())
-    return [named] if isinstance(named, str) else list(named)
+    try:
+        return [*map(os.fspath, [named] if isinstance(named, str | os.PathLike) else named)]
+    except TypeError:
+        raise BadInput(f"{path}: {variable} = {named!r}: must be a text, or a list of texts") from None
 
 
 def named_files(path: str) -> dict[str, Path]:

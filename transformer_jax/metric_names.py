@@ -1,5 +1,7 @@
 """The names of metrics: in metrics.jsonl, in records of test sets, and in sweeps."""
 
+from typing import Literal
+
 # A line of a training.
 TRAINING = (
     "step", "epoch", "loss", "perplexity", "accuracy", "learning_rate", "gradient_norm", "target_tokens", "skipped",
@@ -14,3 +16,8 @@ TEXTS = ("bleu", "chrf", "paper_bleu")
 COMPARED = ("bleu", "perplexity", "exact_match", "chrf", "paper_bleu")
 # Which a custom metric may not have. One called exact_match takes the library's place.
 TAKEN = (*TEXTS, *VALIDATION, *TRAINING)
+
+
+def best_value(metric: str, best_is: Literal["lowest", "highest"] | None) -> Literal["lowest", "highest"]:
+    """Which value of a metric is best, unless train.best_is says it: by its name."""
+    return best_is or ("lowest" if "loss" in metric or "perplexity" in metric else "highest")

@@ -172,3 +172,22 @@ def test_bleu_of_another_tokenizer_has_separate_files(folder, record, capsys):
     other = json.loads((folder / "translations/test.averaged.bleu_tokenize=char.json").read_text())
     assert "tok:char" in other["measures"]["bleu"]["signature"]
     assert (folder / "translations" / "test.averaged.json").read_bytes() == usual
+
+
+def test_a_smaller_beam_than_the_runs_number_of_translations(folder, model, record, monkeypatch):
+    run = copy.copy(model)
+    run.config = dataclasses.replace(run.config, decode=dataclasses.replace(run.config.decode, n_best=3))
+    monkeypatch.setattr("transformer_jax.translation.load.load_run", lambda *_: run)
+    evaluate(folder, "--beam=1")
+    beam = json.loads((folder / "translations/test.averaged.beam=1.json").read_text())
+    assert beam["decode"]["n_best"] == 1 and beam["n"] == PRIME
+
+
+def test_a_pair_beyond_the_positions_is_refused_before_anything_is_translated(folder, loaded, monkeypatch, capsys):
+    def translations(*_, **__):
+        raise AssertionError("translated")
+
+    monkeypatch.setattr(type(loaded), "translations", translations)
+    monkeypatch.setattr("transformer_jax.translation.load.position_limit", lambda _: 3)
+    evaluate(folder, status=2)
+    assert "this model's positions end at 3" in capsys.readouterr().err

@@ -85,7 +85,7 @@ def test_n_best_with_scores(translate, model):
     assert [float(line.partition("\t")[0]) for line in lines[:3]] == pytest.approx(
         [hypothesis.score for hypothesis in translation.hypotheses], abs=1e-4
     )
-    assert lines[4:] == ["", ""], "a blank line has one translation"
+    assert lines[4:] == ["-inf\t", "-inf\t"], "a blank line has one translation"
 
 
 def test_json_has_it_all(translate, model):

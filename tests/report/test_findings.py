@@ -323,23 +323,26 @@ def test_effects_of_a_design_that_lacks_a_cell_are_not_compared(asked, tmp_path)
     assert "needs base" in report.markdown and [*test["bleu_contrasts"]] == [*asked.json["tests"][0]["bleu_contrasts"]]
 
 
-@pytest.mark.parametrize(("best_is", "better"), [("highest", "better"), ("lowest", "worse")])
-def test_a_custom_metric_may_be_primary(sweep, best_is, better):
+@pytest.mark.parametrize(
+    ("name", "best_is", "better"),
+    [("length", "highest", "better"), ("length", "lowest", "worse"), ("copyloss", None, "worse")],
+)
+def test_a_custom_metric_may_be_primary(sweep, name, best_is, better):
     """Of its sentences nothing is known, so that the intervals are those of Welch, of seeds alone."""
-    for name, offset in (("base", 0.0), ("A h=1", 5.0), ("A h=4", 0.1)):
+    for variant_name, offset in (("base", 0.0), ("A h=1", 5.0), ("A h=4", 0.1)):
         for seed in (0, 1):
-            path = record_file(sweep, name, seed)
+            path = record_file(sweep, variant_name, seed)
             measures = json.loads(path.read_text())["measures"]
-            edit(path, measures={**measures, "length": {"score": 1 + offset + 0.01 * seed, "signature": "mine"}})
+            edit(path, measures={**measures, name: {"score": 1 + offset + 0.01 * seed, "signature": "mine"}})
     base = json.loads((sweep / "sweep.json").read_text())["base"]
-    base["train"] |= {"best_metric": "length", "best_is": best_is}
-    report = Report(changed(sweep, primary="length", base=base))
-    found = report.content.tests[0].findings.by_metric["length"]
+    base["train"] |= {"best_metric": name, "best_is": best_is}
+    report = Report(changed(sweep, primary=name, base=base))
+    found = report.content.tests[0].findings.by_metric[name]
     assert found.metric.mark(found.differences["A h=1"]) == better and found.role == "primary"
     assert found.differences["A h=1"].error == pytest.approx(0.01 / np.sqrt(2))
-    assert "account for the choice of seeds only" in report.words and "length (primary)" in report.markdown
+    assert "account for the choice of seeds only" in report.words and f"{name} (primary)" in report.markdown
     assert {row["metric"] for row in score_records(report.content.sweep)} == {
-        "length",
+        name,
         "bleu",
         "perplexity",
         "exact_match",
@@ -460,3 +463,6 @@ def test_seeds_that_were_finished_after_a_report_are_named(sweep):
     report = Report(sweep)
     assert "Seed 2 was finished after a report of seeds 0, 1." in report.markdown and "7.0 %" in report.markdown
     assert report.json["looks"] == [[0, 1]] and load_sweep(sweep).looks == [[0, 1], [0, 1, 2]]
+    # A variant that was added when one seed was there: the other seeds were in earlier reports.
+    write(sweep / "looks.json", {"looks": [{"seeds": [], "compared": seen, "when": ""} for seen in ([0, 1, 2], [0])]})
+    assert "finished after" not in Report(sweep).markdown

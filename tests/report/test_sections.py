@@ -292,6 +292,40 @@ def test_tables_are_averaged_and_plots_are_of_the_first_seed(sweep):
     assert "each head: a table of 101 rows" in report.markdown and "<h4>each head</h4>" in report.page
 
 
+def test_rows_of_an_analysis_are_found_by_their_texts_in_every_seed(sweep):
+    """Whatever their order, also where a seed lacks one; a whole number names a row only if it never varies."""
+    changed(sweep, analyses={"kinds": "own.py:kinds"})
+    by_seed = (
+        [["verb", 1, 0.9, 3], ["noun", 2, 0.1, 0]],
+        [["noun", 2, 0.2, 0], ["verb", 1, 0.7, 4], ["adverb", 3, 0.5, 1]],
+    )
+    for seed, rows in enumerate(by_seed):
+        table = {"title": "T", "columns": ["kind", "layer", "share", "errors"], "rows": rows}
+        write(seed_folder(sweep, "base", seed) / "analysis" / "kinds.json", {"tables": [table]})
+    table = {"title": "T", "columns": ["kind", "layer", "share", "errors"], "rows": [["verb", 1, 0.3, 0]]}
+    write(seed_folder(sweep, "A h=1", 0) / "analysis" / "kinds.json", {"tables": [table]})
+    report = Report(sweep)
+    (shown,) = report.content.analyses[0].tables
+    rows = [[row.name, *(cell.text for _, cell in cells)] for row, cells in shown.lines]
+    half = "(1 of 2 seeds)"
+    assert rows == [
+        ["base", "verb", "1", "0.80", "3.50"],
+        ["base", "noun", "2", "0.15", "0.00"],
+        ["base", "adverb", "3", f"0.50 {half}", f"1.00 {half}"],
+        ["A h=1", "verb", "1", f"0.30 {half}", f"0.00 {half}"],
+    ]
+    with open(report.directory / "analyses.csv") as file:
+        lines = [line for line in csv.DictReader(file) if line["column"] == "errors"]
+    assert [(line["variant"], line["label"], float(line["mean"])) for line in lines] == [
+        ("base", "verb 1", 3.5),
+        ("base", "noun 2", 0.0),
+        ("base", "adverb 3", 1.0),
+        ("A h=1", "verb 1", 0.0),
+    ]
+    lacking = [run["unevaluated"] for run in report.json["runs"] if run.get("unevaluated")]
+    assert lacking == [["kinds"]] * (len(report.json["runs"]) - 3) and "not evaluated on kinds" in report.markdown
+
+
 @pytest.mark.parametrize(
     "content", [{"tables": 3}, {"plots": [[]]}, {"tables": [{"rows": [1]}]}, {"plots": [{"series": {"a": [[1], "b"]}}]}]
 )

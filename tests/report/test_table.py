@@ -38,6 +38,14 @@ def test_a_control_has_the_options_of_the_variant_that_it_repeats(tmp_path):
     assert [cell.text for cell in heads.cells] == ["8", "1", "1"]
 
 
+def test_an_empty_cell_has_the_value_of_the_baseline(tmp_path):
+    """Which may differ from the base config's."""
+    made = [variant(name, changes={"model.positions": name}) for name in ("rotary", "learned")]
+    sweep = make_sweep(tmp_path, [*made, variant("sinusoidal")], seeds=(0,), sentences=10, baseline="rotary")
+    (column,) = [each for each in Report(sweep).content.tests[0].table.columns if each.key == "model.positions"]
+    assert [cell.text for cell in column.cells] == ["rotary", "learned", "sinusoidal"]
+
+
 def test_options_whose_names_end_alike_have_columns_of_different_names(whole):
     sweep = whole.content.sweep
     both = {"model.positions": "rotary", "model.parts.positions": "positions.py:Mine"}

@@ -152,6 +152,13 @@ def test_a_folder_that_fails_to_be_written_leaves_nothing(tmp_path):
     assert not list((tmp_path / "model").iterdir())
 
 
+def test_a_folder_takes_the_place_of_a_link(tmp_path):
+    (tmp_path / "model").symlink_to("elsewhere")
+    with new_folder(tmp_path / "model", replace=True) as unfinished:
+        (unfinished / "new").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["model"] and (tmp_path / "model/new").is_file()
+
+
 def test_a_folder_takes_the_place_of_an_old_one_that_cannot_be_removed(tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "model/old").touch()

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from tests.support.places import ROOT
 from tests.support.sweep_runs import BASE, FOUR, defined
 from transformer_jax.errors import ConfigError
 from transformer_jax.report import table
@@ -103,6 +104,7 @@ RATES = {"optimizer.learning_rate": ("log_uniform", 1e-4, 1e-2)}
         ([Variant("again", FOUR.changes, same_as="base")], {}, "same_as: a control has no changes"),
         ([Variant("a", {**WIDE, "train.keep_best": 0})], {"weights": "best"}, "keep_best"),
         ([Variant("a", {**WIDE, "train.keep_latest": 1})], {"weights": "averaged"}, "keep_latest"),
+        ([], {"overrides": [("decode.metrics", f"{ROOT}/examples/exact_match.py:exact_match")]}, "choose another name"),
         ([FOUR], {"answered_by": "all"}, "answered_by = 'all': must be one of differences, effects"),
         ([FOUR], {"answered_by": "simple_effects"}, "no variant has levels"),
         ([FOUR], {"answered_by": "contrasts"}, "answered_by = 'contrasts': there are none"),

@@ -88,6 +88,8 @@ def test_an_analysis_may_be_added_but_not_become_another(tmp_path):
     folder = SweepFolder(tmp_path / "sweep")
     folder.save(defined(analyses={"mine": f"{file}:one"}))
     assert list(merged(folder, defined(analyses={"more": f"{file}:one"})).sweep.analyses) == ["more"]
+    with pytest.raises(BadInput, match="main test set: test there, valid here"):  # whose scores it may have
+        merged(folder, defined(tests=("valid", "test"), analyses={"mine": f"{file}:one"}))
     with pytest.raises(BadInput, match="analysis 'mine'"):
         merged(folder, defined(analyses={"mine": f"{file}:two"}))
 

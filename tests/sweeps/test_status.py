@@ -1,6 +1,7 @@
 """Status: what is shown of a sweep's runs, on a terminal and without one."""
 
 import dataclasses
+import datetime
 import io
 import json
 import os
@@ -57,6 +58,19 @@ def test_the_score_that_is_shown_is_by_the_primary_metric(folder, primary, valid
     now = status.status_of(run)
     heading, row = status.table([now]).splitlines()
     assert primary in heading and test in row and now.to_json()["bleu"] == 50.0
+
+
+@pytest.mark.parametrize(("started", "logged", "age"), [(900, None, 900), (9, 900, 9), (900, 9, 9)])
+def test_a_run_is_silent_since_its_last_line_or_since_it_was_started(folder, started, logged, age):
+    ((run,),) = jobs_of(folder)
+    now = datetime.datetime.now(datetime.UTC)
+    run.record_attempt(
+        state="running", host="elsewhere", started=(now - datetime.timedelta(seconds=started)).isoformat()
+    )
+    if logged is not None:
+        run.folder.metrics.write_text('{"step": 5}\n')
+        os.utime(run.folder.metrics, (now.timestamp() - logged,) * 2)
+    assert status.status_of(run).age == pytest.approx(age, abs=3)
 
 
 def test_odd_values_in_a_log_end_no_status(folder):

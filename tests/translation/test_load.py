@@ -1,5 +1,7 @@
 """What `load_run` returns, and which weights it loads."""
 
+import dataclasses
+
 import jax
 import pytest
 
@@ -21,6 +23,17 @@ def test_wrong_arguments_are_refused(run):
     with pytest.raises(TypeError, match="texts is one string"):
         run.translate("a sentence")
     assert len(run.translate(text for text in ["a", "b"])) == 2 and run.translate([]) == []
+    with pytest.raises(ValueError, match="2 texts and 1 references"):
+        run.translations(["a", "b"], references=["a"], eos="oracle_length")
+    assert run.score(zip(["a"], ["b"], strict=True)) == run.score([("a", "b")])
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_tokenizer_of_another_vocabulary_is_refused(run, more):
+    size = run.config.model.vocab_size
+    config = dataclasses.replace(run.config, model=dataclasses.replace(run.config.model, vocab_size=size + more))
+    with pytest.raises(BadInput, match=f"the model has {size + more} tokens, its tokenizer {size}"):
+        load.Run(config, run.params, run.tokenizer, run.target_tokenizer, [1])
 
 
 def test_weights_are_those_asked_for(averaged_run):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Counts in a record: sentences that were cut, and unknown tokens.
 CUT = {
-    "cut_sources": "sources truncated (decode.max_source_length, or the end of learned positions)",
+    "cut_sources": "sources truncated (decode.max_source_length)",
     "cut_translations": "translations cut off at the maximum length (decode.extra_length, decode.max_length)",
     "empty_translations": "translations are empty",
     "unknown_tokens": "tokens of the references are unknown: compare perplexity only with runs of the same vocabulary",

@@ -42,11 +42,15 @@ def _override(path: str) -> Callable[[str], tuple[str, str]]:
 
 def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
     """The run, and its decode config with the command line's changes."""
-    known, changes = {f"decode.{name}": OPTIONS[name] for name in arguments.decode_used}, {}
+    known, changes = {f"decode.{name}": OPTIONS[name] for name in arguments.decode_used}, dict[str, Any]()
+    if "n_best" not in arguments.decode_used:
+        changes["n_best"] = 1  # the run's may be more than the beam that is typed
     for path, text in arguments.overrides:
         if path not in known:
             hint = did_you_mean(path, known)
-            raise BadInput(f"--config.{path}: has no effect on {arguments.command}, which uses only decode.*; {hint}")
+            raise BadInput(
+                f"--config.{path}: has no effect on {arguments.command}, which uses only some of decode.*; {hint}"
+            )
         changes[known[path].path] = text
 
     from transformer_jax.translation.load import load_run

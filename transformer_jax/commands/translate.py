@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import math
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,8 @@ def lines(translation: "Translation", count: int, scores: bool) -> Iterator[str]
     for rank in range(count):
         best = translation.hypotheses[rank] if rank < len(translation.hypotheses) else None
         text = best.line if best else ""
-        yield f"{best.score:.4f}\t{text}" if best and scores else text
+        score = best.score if best else -math.inf
+        yield f"{score:.4f}\t{text}" if scores else text
 
 
 def record(model: "Run", translation: "Translation", with_attention: bool) -> dict[str, Any]:

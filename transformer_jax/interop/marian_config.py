@@ -219,7 +219,7 @@ def generation_json(decode: DecodeConfig, rows: int, pad: int, eos: int) -> dict
         "num_beams": decode.beam,
         "length_penalty": {"average": decode.alpha, "none": 0.0, "gnmt": 1.0}[decode.length_penalty],
         "early_stopping": "never",  # stop only when no better hypothesis is possible
-        "max_length": rows if decode.max_length is None else decode.max_length + 1,
+        "max_length": rows if decode.max_length is None else min(decode.max_length + 1, rows),
         "min_length": decode.min_length,
         "bad_words_ids": [[pad]],  # <pad> is never generated in any case
         "renormalize_logits": decode.renormalize,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from transformer_jax.metric_names import best_value
 from transformer_jax.report.results import SweepResult
 from transformer_jax.report.statistics import Difference
 
@@ -96,13 +97,14 @@ OPTIONAL = (
 def metrics_of(sweep: SweepResult, split: str = "") -> list[Metric]:
     """The metrics of a sweep, its primary metric first, as they are displayed for a test set.
 
-    A custom metric is better the higher it is, unless train.best_metric names it and train.best_is says otherwise.
+    A custom metric is better the higher it is, unless train.best_metric names it and its lowest value is best.
     """
     tested = [measured for run in sweep.runs for measured in run.measured.values()]
     names = {name for measured in tested for name in measured.scores}
+    best, best_is = (sweep.options.get(f"train.{name}") for name in ("best_metric", "best_is"))
     metrics = [*METRICS, *(metric for metric in OPTIONAL if metric.key in {sweep.primary, *sweep.margin})]
     for name in sorted(names - {metric.key for metric in METRICS + OPTIONAL}):
-        is_lowest = (sweep.options.get("train.best_metric"), sweep.options.get("train.best_is")) == (name, "lowest")
+        is_lowest = name == best and best_value(name, best_is) == "lowest"
         by_sentence = all(name in measured.sentence_scores for measured in tested if name in measured.scores)
         rows = [[run.scores[name] for run in v.measured(split) if name in run.scores] for v in sweep.variants]
         decimals = decimals_for(rows)

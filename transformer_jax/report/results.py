@@ -70,7 +70,7 @@ class RunResult:
     analyses: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     notes: Sequence[str] = ()  # that more than one version of its code was used
-    unevaluated: Sequence[str] = ()  # test splits on which a finished run has no scores yet
+    unevaluated: Sequence[str] = ()  # test splits and analyses of which a finished run has no results yet
 
     @property
     def name(self) -> str:
@@ -222,20 +222,20 @@ def _variant(
     tuned: Mapping[str, Tuning],
     problems: list[str],
 ) -> VariantResult:
-    name, folder, tests = facts["name"], inside(path / "runs", facts["slug"], path), definition["tests"]
+    name, folder = facts["name"], inside(path / "runs", facts["slug"], path)
     baseline = facts["baseline"] or definition["baseline"]
     known = {"baseline": "" if baseline == name else baseline, "same_as": facts["same_as"] or ""}
     # A control has the changes and the setting of the variant that it repeats.
     twin = facts["same_as"] or name
     known["changes"] = {each["name"]: each["changes"] for each in definition["variants"]}[twin]
     prefix = chosen(tuned.get(twin)).prefix
-    runs = [_run(folder / f"{prefix}seed-{seed}", name, seed, tests, problems) for seed in definition["seeds"]]
+    runs = [_run(folder / f"{prefix}seed-{seed}", name, seed, definition, problems) for seed in definition["seeds"]]
     return VariantResult(**{**fields(Variant, facts), **known}, runs=runs)
 
 
-def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: list[str]) -> RunResult:
+def _run(path: Path, variant: str, seed: int, definition: Mapping[str, Any], problems: list[str]) -> RunResult:
     """The contents of a run's folder. A damaged file is a problem, and the run is damaged if that file has scores."""
-    run = RunResult(variant, seed, path)
+    run, tests = RunResult(variant, seed, path), definition["tests"]
     if not path.is_dir():
         return run
     try:
@@ -253,6 +253,9 @@ def _run(path: Path, variant: str, seed: int, tests: Sequence[str], problems: li
             analyses[file.stem] = read_record(file)
             measured = _with_score(run, tests[0], file.stem, analyses[file.stem])
             run = dataclasses.replace(run, measured=measured)
+    if run.finished:
+        missing = [name for name in definition["analyses"] if not (path / "analysis" / f"{name}.json").is_file()]
+        run = dataclasses.replace(run, unevaluated=[*run.unevaluated, *missing])
     return dataclasses.replace(run, versions=versions, notes=notes, analyses=analyses)
 
 

@@ -1,5 +1,6 @@
 """The sections of a report after its main tables: published scores, exact match by group, tuning, analyses."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,7 +23,9 @@ MOST_ROWS, MOST_POINTS = 200, 200
 YES_NO = {True: "yes", False: "no", None: "–"}
 # The right examples and all of them, by group.
 Counts = Mapping[str, tuple[int, int]]
-# A cell of an analysis: the first seed's text, the numbers of the seeds that have one, and how many seeds there are.
+# The values of a cell of an analysis, one for each seed.
+Cells = Sequence[Any]
+# Such a cell: the first seed's text, the numbers of the seeds that have one, and how many seeds there are.
 Seeds = tuple[str, Sequence[float], int]
 
 
@@ -199,8 +202,10 @@ def analyses(sweep: SweepResult) -> tuple[list[Section], list[str]]:
     problems: list[str] = []
     for name in dict.fromkeys(name for run in sweep.runs if run.finished for name in run.analyses):
         title, text = name, ""
-        lines: dict[tuple[str, ...], list[tuple[str, list[Seeds]]]] = {}  # by the title and columns of a table
+        lines: dict[tuple[str, ...], list[tuple[str, list[Cells]]]] = {}  # by the title and columns of a table
         records: list[dict[str, Any]] = []
+        tables: list[Table] = []
+        finished = {variant.name: len(variant.finished) for variant in sweep.variants}
         plots: dict[str, list[Curves]] = {}
         for variant in sweep.variants:
             runs = [run for run in variant.finished if name in run.analyses]
@@ -208,37 +213,57 @@ def analyses(sweep: SweepResult) -> tuple[list[Section], list[str]]:
                 continue
             first, by_seed = runs[0].analyses[name], [run.analyses[name].get("tables", ()) for run in runs]
             with parsing(runs[0].path / "analysis" / f"{name}.json", problems):
-                averaged = [_averaged(same) for same in zip(*by_seed, strict=True)]
+                aligned = [_aligned(same) for same in zip(*by_seed, strict=True)]
                 plots[variant.name] = [_plot(plot) for plot in first.get("plots", ()) if plot["series"]]
-                for heads, rows in averaged:
+                for heads, rows in aligned:
                     lines.setdefault(heads, []).extend((variant.name, row) for row in rows)
-                    known = {"analysis": name, "table": heads[0], "variant": variant.name}
-                    records += [known | record for record in _records(heads[1:], rows)]
                 title, text = str(first.get("title", name)), str(first.get("text", ""))
+        for heads, found in lines.items():
+            # Such as the number of a layer: the same whole number for all seeds, in all rows.
+            labels = {at for at in range(len(heads) - 1) if all(_is_one_whole_number(row[at]) for _, row in found)}
+            shown = [
+                [_seeds(cells, finished[variant_name], at in labels) for at, cells in enumerate(row)]
+                for variant_name, row in found
+            ]
+            columns = [Column(head, _cells([row[at] for row in shown])) for at, head in enumerate(heads[1:])]
+            tables.append(Table([Row(variant_name) for variant_name, _ in found], columns, title=heads[0]))
+            for variant_name in plots:
+                own = [row for (of, _), row in zip(found, shown, strict=True) if of == variant_name]
+                known = {"analysis": name, "table": heads[0], "variant": variant_name}
+                records += [known | record for record in _records(heads[1:], own)]
         if plots:
-            tables = []
-            for (heading, *names), found in lines.items():
-                columns = [Column(head, _cells([row[at] for _, row in found])) for at, head in enumerate(names)]
-                tables.append(Table([Row(variant_name) for variant_name, _ in found], columns, title=heading))
             sections.append(Section(title, text, tables, plots, records))
     return sections, problems
 
 
-def _averaged(tables: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[list[Seeds]]]:
-    """The title and columns, and in each row the values of all seeds."""
-    columns, count = [*map(str, tables[0]["columns"])], len(tables[0]["rows"])
-    alike = [table["rows"] for table in tables if len(table["rows"]) == count]
-    rows = [
-        [_seeds(cells) for _, cells in zip(columns, zip(*of_seeds, strict=True), strict=True)]
-        for of_seeds in zip(*alike, strict=True)
+def _aligned(tables: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[list[Cells]]]:
+    """The title and columns of a table, and in each row the cells of all seeds that have it.
+
+    Rows of different seeds are the same if their texts are; of several with the same texts, the order decides.
+    """
+    columns, rows = [*map(str, tables[0]["columns"])], [row for table in tables for row in table["rows"]]
+    texts = [at for at in range(len(columns)) if all(isinstance(row[at], str) for row in rows)]
+    same: dict[Any, list[Sequence[Any]]] = {}
+    for table in tables:
+        met: Counter[Any] = Counter()
+        for row in table["rows"]:
+            key = tuple(row[at] for at in texts)
+            same.setdefault((key, met[key]), []).append(row)
+            met[key] += 1
+    aligned: list[list[Cells]] = [
+        [list(cells) for _, cells in zip(columns, zip(*each, strict=True), strict=True)] for each in same.values()
     ]
-    return (str(tables[0].get("title", "")), *columns), rows[:MOST_ROWS]
+    return (str(tables[0].get("title", "")), *columns), aligned[:MOST_ROWS]
 
 
-def _seeds(cells: Sequence[Any]) -> Seeds:
+def _is_one_whole_number(cells: Cells) -> bool:
+    return all(isinstance(cell, int) for cell in cells) and len(set(cells)) == 1
+
+
+def _seeds(cells: Cells, finished: int, is_label: bool) -> Seeds:
+    """The first value, the numbers, and how many seeds there are: an analysis may lack some."""
     numbers = [value for cell in cells if (value := number(cell)) is not None]
-    is_count = all(isinstance(cell, int) for cell in cells) and len(set(numbers)) == 1
-    return str(cells[0]), [] if is_count else numbers, len(cells)
+    return str(cells[0]), [] if is_label else numbers, finished
 
 
 def _cells(column: Sequence[Seeds]) -> list[Cell]:

@@ -298,6 +298,8 @@ def _difference_columns(compared: Compared, found: Sequence[Difference | None]) 
 def option_columns(sweep: SweepResult) -> list[Column]:
     """A column for each option that differs anywhere, including d_k and d_v where they follow from others."""
     base = _resolved(sweep.options, {})
+    baseline = next((variant.changes for variant in sweep.variants if variant.name == sweep.baseline), {})
+    compared = _resolved(sweep.options, baseline)
     resolved = [_resolved(sweep.options, variant.changes) for variant in sweep.variants]
     varied = {path for values in resolved for path, value in values.items() if value != base.get(path)}
     paths = [*(path for path in PAPER_ORDER if path in varied), *sorted(varied - {*PAPER_ORDER, *WITHOUT_COLUMN})]
@@ -311,7 +313,7 @@ def option_columns(sweep: SweepResult) -> list[Column]:
             text = "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
             text = text if len(text) <= WIDEST_CELL else text[: WIDEST_CELL - 1] + "…"
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            is_shown = value != base.get(path) or variant.name == sweep.baseline
+            is_shown = value != compared.get(path) or variant.name == sweep.baseline
             cells.append(Cell(text if is_shown else "", value if is_number else text))
         columns.append(Column(SYMBOLS.get(path, end if ends[end] == 1 else path), cells, path, "options", help=path))
     return columns

@@ -193,6 +193,8 @@ def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
             with contextlib.suppress(FileNotFoundError):
                 directory.rename(replaced)
             unfinished.rename(directory)
+            if replaced.is_symlink():
+                replaced.unlink()
             shutil.rmtree(replaced, ignore_errors=True)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)

@@ -250,6 +250,8 @@ def _config_problems(sweep: Sweep, changes: Iterable[str], config: ExperimentCon
     problems = problems_of(try_out, config)
     if sweep.tune:
         problems += problems_of(refuse_without_peak, config.optimizer)
+    if any(address.rpartition(":")[2] == "exact_match" for address in config.decode.metrics):
+        problems.append("decode.metrics: a sweep compares the library's exact_match; choose another name for that one")
     if sweep.weights == "best" and config.train.keep_best == 0:
         problems.append("weights = 'best' and train.keep_best = 0: the best checkpoint is not kept")
     if sweep.weights == "averaged" and config.train.keep_latest == 1:

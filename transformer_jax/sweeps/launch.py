@@ -155,7 +155,7 @@ def _fixed(definition: ResolvedSweep) -> dict[str, Any]:
         "scale": definition.scale,
         "vary": ", ".join(definition.vary),
         **{name: getattr(sweep, name) for name in ("primary", "answered_by", "margin", "weights")},
-        **({"main test set": sweep.tests[0]} if sweep.primary else {}),
+        **({"main test set": sweep.tests[0]} if sweep.primary or sweep.analyses else {}),
         **({"search": _as_json(sweep.search), "propose": sweep.propose} if sweep.search else {}),
         **{f"contrast {name!r}": dict(weights) for name, weights in sweep.contrasts.items()},
         **{f"analysis {name!r}": address for name, address in sweep.analyses.items()},

@@ -7,6 +7,7 @@ interrupted (its process is gone), failed (it is tried again), diverged (it woul
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import datetime
 import socket
@@ -41,7 +42,7 @@ class RunStatus:
     seconds_left: float | None = None
     error: str = ""
     host: str = ""  # where it was tried last
-    age: float | None = None  # seconds since the last line of its metrics
+    age: float | None = None  # seconds since the last line of its metrics, or since it was started after that
     test_set: str | None = None  # the first one, when finished
 
     def to_json(self) -> dict[str, Any]:
@@ -81,11 +82,16 @@ def status_of(run: SweepRun) -> RunStatus:
         return RunStatus(run, "finished", steps, steps, loss, bleu, score, host=host, test_set=name)
     state, error = state_of(run.path, attempt)
     metric = "valid_perplexity" if run.primary == "perplexity" else run.primary
+    age = None
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        age = time.time() - datetime.datetime.fromisoformat(attempt["started"]).timestamp()
     try:
-        age = time.time() - run.folder.metrics.stat().st_mtime
+        silent = time.time() - run.folder.metrics.stat().st_mtime
         latest, trained = latest_values(run.folder.metrics, ("step", "loss", "bleu", metric))
     except OSError:
-        latest, trained, age = {}, [], None
+        latest, trained = {}, []
+    else:
+        age = silent if age is None else min(age, silent)
     steps = run.folder.last_step() or run.experiment.train.steps
     step = latest.get("step", 0)
     if state == "running" and step >= steps:

@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +48,10 @@ class Run:
         steps: list[int],
         mesh: MeshConfig | None = None,
     ):
+        sizes = config.model.vocab_size, config.model.target_vocab_size or config.model.vocab_size
+        for size, side in zip(sizes, (tokenizer, target_tokenizer), strict=True):
+            if side.vocab_size != size:
+                raise BadInput(f"the model has {size:,} tokens, its tokenizer {side.vocab_size:,}: it is another run's")
         self.config, self.tokenizer, self.target_tokenizer = config, tokenizer, target_tokenizer
         self.steps = steps  # of these weights; several if they are an average
         mesh = mesh or MeshConfig()
@@ -91,10 +95,13 @@ class Run:
         """
         if isinstance(texts, str):
             raise TypeError("texts is one string: give a list of them")
+        texts = list(texts)
+        if references is not None and len(references) != len(texts):
+            raise ValueError(f"{len(texts)} texts and {len(references)} references: must be as many")
         if decode is not None and changes:
             raise TypeError(f"decode and {', '.join(changes)}: give one or the other")
         decode = decode or self.decode_config(**changes)
-        return self._translator.translate(self.params, list(texts), decode, first_id, references, whole)
+        return self._translator.translate(self.params, texts, decode, first_id, references, whole)
 
     def decode_config(self, **changes: Any) -> DecodeConfig:
         """config.decode with changes, checked like any config."""
@@ -103,8 +110,9 @@ class Run:
             raise BadInput(f"{name}: no option of decoding; {did_you_mean(name, known)}")
         return dataclasses.replace(self.config.decode, **changes)
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
+    def score(self, pairs: Iterable[tuple[str, str]]) -> list[Score]:
         """The log-probability of each (source, target), in total and of each target token, <eos> included."""
+        pairs = list(pairs)
         sources = self.tokenizer.encode_batch([source for source, _ in pairs])
         targets = self.target_tokenizer.encode_batch([target for _, target in pairs])
         scores = self.score_tokens(sources, targets)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,20 @@ def test_jsonl(tmp_path, nested):
     assert read(reverse) == [(target, source) for source, target in pairs]
 
 
+def test_a_key_of_jsonl_may_be_called_translation(tmp_path):
+    lines = [json.dumps({"text": source, "translation": target}) for source, target in PAIRS]
+    path = written(tmp_path / "pairs.jsonl", lines)
+    assert read(DataConfig(source=(path,), source_language="text", target_language="translation")) == PAIRS
+
+
+def test_a_pipe_is_refused_because_text_is_read_several_times(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    other = written(tmp_path / "other", ["text"])
+    corpus = open_corpus(DataConfig(source=(str(tmp_path / "pipe"),), target=(other,)))
+    with pytest.raises(BadInput, match="pipe: is a pipe or a device"):
+        corpus.identity()
+
+
 def test_several_files_are_read_in_turn(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -79,8 +94,8 @@ def test_named_test_sets(tmp_path):
 @pytest.mark.parametrize(
     ("tests", "message"),
     [
-        ({"valid": {"source": "a.tsv"}}, "tests.valid: must be letters"),
-        ({"../out": {"source": "a.tsv"}}, "tests.../out: must be letters"),
+        ({"valid": {"source": "a.tsv"}}, "tests.valid: must be a letter"),
+        ({"../out": {"source": "a.tsv"}}, "tests.../out: must be a letter"),
         ({"long": {"source": "a,b", "target": "c"}}, "tests.long.source = a, b and tests.long.target = c: must be"),
         ({"long": {"target": "c"}}, "data.tests.long.source: names no file"),
         ({"long": {"source": "a.en"}}, "data.tests.long.target: names no file"),

@@ -52,6 +52,8 @@ class TextCorpus(Corpus):
     def _read_checksums(self) -> None:
         for path in sorted(self.files):
             require_file(path)
+            if not os.path.isfile(path):
+                raise BadInput(f"{path}: is a pipe or a device; must be a file, which is read several times")
         self._checksums = {path: {"sha256": file_sha256(path), "bytes": os.path.getsize(path)} for path in self.files}
 
     def chunks(self, split: str, size: int) -> Iterator[Chunk]:
@@ -108,7 +110,8 @@ class FileCorpus(TextCorpus):
         except (ValueError, RecursionError) as error:
             return f"is not JSON: {error}"
         # The layout of other libraries' data sets: {"translation": {"de": ..., "en": ...}}.
-        record = record.get("translation", record) if isinstance(record, dict) else record
+        if isinstance(record, dict) and isinstance(record.get("translation"), dict):
+            record = record["translation"]
         source, target = (record.get(key) if isinstance(record, dict) else None for key in self._keys)
         if isinstance(source, str) and isinstance(target, str):
             return source, target
