@@ -48,9 +48,7 @@ def load(arguments: argparse.Namespace) -> "tuple[Run, DecodeConfig]":
     for path, text in arguments.overrides:
         if path not in known:
             hint = did_you_mean(path, known)
-            raise BadInput(
-                f"--config.{path}: has no effect on {arguments.command}, which uses only some of decode.*; {hint}"
-            )
+            raise BadInput(f"--config.{path}: has no effect on {arguments.command}, which uses only decode.*; {hint}")
         changes[known[path].path] = text
 
     from transformer_jax.translation.load import load_run
