@@ -313,7 +313,7 @@ def test_the_scores_of_multi30k_are_those_of_sacrebleu():
     assert f"ended the run at update {lines[-1]['step']:,} of" in page
 
 
-def test_gains_on_longer_sentences_and_falls_of_losses_are_those_of_the_runs():
+def test_gains_on_longer_sentences_and_losses_are_those_of_the_runs():
     page = (RESULTS / "sentence-lengths/README.md").read_text()
     bleu = {
         test["split"]: test["bleu"]
@@ -322,16 +322,19 @@ def test_gains_on_longer_sentences_and_falls_of_losses_are_those_of_the_runs():
     gains = {split: np.subtract(of["relative"], of["sinusoidal"]) for split, of in bleu.items()}
     (said,) = re.findall(rf"smaller there, by ({NUMBER}) and ({NUMBER}) in the two seeds", page)
     assert said == tuple(f"{loss:.1f}" for loss in gains["test"] - gains["long"])
-    falls = []
-    for variant in ("relative", "sinusoidal"):
-        for seed in ("0", "1"):
-            loss = {row["step"]: row.get("valid_loss") for row in curves("sentence-lengths")[variant, seed]}
-            falls.append(f"{loss[600] - loss[900]:.2f}")
-    pairs = re.findall(rf"(?:falls|sinusoids) by ({NUMBER}) and ({NUMBER})", page)
-    assert [fall for pair in pairs for fall in pair] == falls
-    with open(RESULTS / "sentence-lengths/longer.csv", newline="") as file:
-        last = [row for row in csv.DictReader(file) if row["variant"] == "sinusoidal"][-1]
-    said = rf"a run of {int(last['updates']):,} with sinusoids has ({NUMBER}) BLEU on `test` and ({NUMBER}) on `long`"
+    variants = ("sinusoidal", "relative")
+    here = [curves("sentence-lengths")[variant, "0"][-1] for variant in variants]
+    assert [row["step"] for row in here] == [1800, 1800]
+    losses = [row["valid_loss"] for row in here]
+    assert "in seed 0, it is {:.2f} and {:.2f} after 1,800".format(*losses) in page
+    others = {}
+    for name in ("recipe", "longer"):
+        lines = csv.DictReader((RESULTS / f"sentence-lengths/{name}.csv").read_text().splitlines())
+        others[name] = {(row["variant"], int(row["updates"])): row for row in lines}
+    losses = [float(others["recipe"][variant, 1050]["valid_loss"]) for variant in variants]
+    assert "size is {:.2f} with sinusoids and {:.2f} with relative positions".format(*losses) in page
+    last = others["longer"]["sinusoidal", 3600]
+    said = rf"a run of 3,600 with sinusoids has ({NUMBER}) BLEU on `test` and ({NUMBER}) on `long`"
     assert re.findall(said, page) == [(f"{float(last['bleu_test']):.1f}", f"{float(last['bleu_long']):.1f}")]
     recipe = [json.loads(line) for line in (RESULTS / "multi30k/metrics.jsonl").read_text().splitlines()]
     as_much = next(line["valid_loss"] for line in recipe if line["step"] == 2240 and "valid_loss" in line)
