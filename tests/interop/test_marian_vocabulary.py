@@ -18,7 +18,8 @@ def tokens_with(change):
 NUMBERS = "must number 110 tokens from 0, each once"
 DAMAGES = {
     "a token too few": (tokens_with(lambda tokens: tokens.pop(next(reversed(tokens))) and None), NUMBERS),
-    "not a number": (tokens_with(lambda tokens: tokens.update({"<unk>": "5"})), NUMBERS),
+    "not a number": (tokens_with(lambda tokens: tokens.update({"<unk>": []})), "<unk> is []; must be of type int"),
+    "no length": (json_with("tokenizer_config.json", model_max_length=float("nan")), "model_max_length = NaN"),
     "padding elsewhere": (
         tokens_with(lambda tokens: tokens.update({"<pad>": tokens["</s>"], "</s>": tokens["<pad>"]})),
         "<pad> has the number 0, and 109 in config.json",

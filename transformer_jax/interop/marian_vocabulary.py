@@ -16,7 +16,7 @@ from transformer_jax.data.tokenizer import (
     Tokenizer,
 )
 from transformer_jax.errors import BadInput
-from transformer_jax.files.record import read_bytes, read_object
+from transformer_jax.files.record import read_bytes, read_object, typed
 from transformer_jax.interop.marian_config import Fields, Marian
 from transformer_jax.interop.marian_weights import Ids
 
@@ -53,6 +53,8 @@ def read_tokens(directory: Path, marian: Marian) -> Tokens:
     separate = fields.get("separate_vocabs", False)
     languages = str(fields.get("source_lang", "")), str(fields.get("target_lang", ""))
     longest = fields.number("model_max_length", LONGEST_TEXT)  # 1e30 means none
+    if not longest >= 1:  # or NaN, which json reads
+        raise fields.problem("model_max_length", "must be at least 1")
     if separate and marian.model.tie_embeddings == "all":
         raise BadInput(f"{path}: separate_vocabs = true, but in config.json both sides share their embeddings")
     source = _tokens(directory / LISTS["source"], marian.source_tokens, marian)
@@ -101,7 +103,7 @@ def tokenizer_json(separate: bool, languages: tuple[str, str], longest: int) -> 
 
 def _tokens(path: Path, size: int, marian: Marian) -> list[str]:
     """The tokens in the order of their numbers, each number from 0 exactly once."""
-    numbers = read_object(path)
+    numbers = typed(read_object(path), dict[str, int], path)
     if len(numbers) != size or set(numbers.values()) != set(range(size)):
         raise BadInput(f"{path}: must number {size:,} tokens from 0, each once, as in config.json")
     for token, number in {"<pad>": marian.pad_id, "</s>": marian.eos_id, "<unk>": numbers.get("<unk>", -1)}.items():
