@@ -176,3 +176,10 @@ def test_no_record_leads_out_of_its_folder(run, name):
     write_record(record, content)
     with pytest.raises(BadInput, match=r"is not the name of a file in this folder|must be of type str"):
         of_weights(run)
+
+
+def test_a_folder_without_a_tokenizer_is_damaged(run):
+    record = run / "averaged/weights.json"
+    write_record(record, {**read_record(record), "tokenizers": {}})
+    with pytest.raises(BadInput, match=r"weights\.json: is damaged: tokenizers has no source"):
+        of_weights(run)

@@ -55,6 +55,16 @@ def test_the_state_follows_from_the_record_and_the_lock(tmp_path, status, record
     assert (facts["step"], facts["steps"], facts["loss"]) == (5, 24, 2.5) and 0 <= facts["seconds_since_step"] < 60
 
 
+def test_a_record_with_other_values_counts_as_lost(tmp_path, capsys):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / STATE).write_text('{"state": ["finished"]}')
+    (run / "versions.json").write_text('{"last_step": "24"}')
+    (run / "metrics.jsonl").write_text('{"step": 5}\n')
+    assert cli.main(["status", str(run)]) == EXIT_UNFINISHED
+    assert capsys.readouterr().out.startswith(f"{run}: stopped, step 5, ")
+
+
 def test_a_running_run_that_is_silent_for_too_long_is_a_failed_probe(tmp_path, status):
     run = tmp_path / "run"
     run.mkdir()

@@ -10,7 +10,7 @@ import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import jax
 import numpy as np
@@ -34,11 +34,18 @@ from transformer_jax.update.sharding import make_mesh
 from transformer_jax.update.step import TrainState
 
 
+class Sides(TypedDict):
+    """The names of the tokenizers' files."""
+
+    source: str
+    target: NotRequired[str]
+
+
 class Origin(TypedDict):
     """The content of weights.json."""
 
     steps: list[int]
-    tokenizers: dict[str, str]
+    tokenizers: Sides
     sha256: dict[str, str]
 
 
@@ -214,7 +221,7 @@ def read_export(directory: Path) -> Weights:
     return Weights(
         folder.load_config(),
         traverse_util.unflatten_dict(load_file(directory / WEIGHTS), sep="/"),
-        {side: inside(directory, name, path) for side, name in origin["tokenizers"].items()},
+        {side: inside(directory, str(name), path) for side, name in origin["tokenizers"].items()},
         origin["steps"],
         folder.code,
     )

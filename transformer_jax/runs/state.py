@@ -8,14 +8,30 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import explained, write_json
-from transformer_jax.files.record import read_record
+from transformer_jax.files.record import read_typed
 from transformer_jax.runs.metrics import newest_metrics
 
+T = TypeVar("T")
+
 STATE = "state.json"
+
+
+class State(TypedDict, total=False):
+    """What is read of state.json."""
+
+    state: str
+    why: str
+    host: str
+
+
+class LastStep(TypedDict, total=False):
+    """What is read of versions.json here."""
+
+    last_step: int | None
 
 
 def record_state(run: Path, state: str, why: str = "") -> None:
@@ -30,7 +46,8 @@ def status_of_run(run: Path) -> dict[str, Any]:
     The states: waiting (it has not begun), running, finished, stopped (it can be resumed), interrupted (its process is
     gone), failed (its process ended with an error), diverged.
     """
-    record, steps = _record(run / STATE), _record(run / "versions.json").get("last_step")
+    record = _read(run / STATE, State)
+    steps = _read(run / "versions.json", LastStep).get("last_step")
     metrics, lock = run / "metrics.jsonl", run / ".lock"
     line: dict[str, Any] = next(newest_metrics(metrics), {})
     latest = max(map(_time_of_change, (run / STATE, metrics, lock)))
@@ -68,10 +85,11 @@ def is_held(lock: Path) -> bool:
     return False
 
 
-def _record(path: Path) -> dict[str, Any]:
+def _read(path: Path, kind: type[T]) -> T:
+    """The record, or an empty one if it is missing or damaged."""
     with contextlib.suppress(OSError, BadInput):
-        return read_record(path)
-    return {}
+        return read_typed(path, kind)
+    return kind()
 
 
 def _time_of_change(path: Path) -> float:
