@@ -252,8 +252,8 @@ class Evaluation(NamedTuple):
         """Writes the translations, one per line, then the scores: where there are scores, there are translations."""
         with explained(directory):
             plain_folder(directory).mkdir(exist_ok=True)
-            with write_atomically(directory / f"{name}.txt") as file:
-                file.write("".join(f"{hypothesis}\n" for hypothesis in self.hypotheses).encode())
+            lines = "".join(f"{hypothesis}\n" for hypothesis in self.hypotheses)
+            write_atomically(directory / f"{name}.txt", lines.encode())
             write_record(directory / f"{name}.json", self.record)
 
 

@@ -20,21 +20,24 @@ def test_a_pipe_or_a_device_is_written_to_and_not_replaced(tmp_path):
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
     reader.start()
-    with write_atomically(pipe) as file:
-        file.write(b"text")
+    write_atomically(pipe, b"text")
     reader.join(timeout=10)
     assert pipe.is_fifo() and read == [b"text"]
     assert os.listdir(tmp_path) == ["pipe"]
 
 
-def test_two_writers_of_one_file_do_not_mix(tmp_path):
+def test_two_writers_of_one_file_do_not_mix(tmp_path, monkeypatch):
     """The one that is complete last has written the file."""
-    path = tmp_path / "file"
-    with write_atomically(path) as first:
-        first.write(b"first")
-        with write_atomically(path) as second:
-            second.write(b"second")
+    path, replace = tmp_path / "file", os.replace
+
+    def later(*names):
+        monkeypatch.setattr(os, "replace", replace)
+        write_atomically(path, b"second")
         assert path.read_bytes() == b"second"
+        replace(*names)
+
+    monkeypatch.setattr(os, "replace", later)
+    write_atomically(path, b"first")
     assert path.read_bytes() == b"first" and os.listdir(tmp_path) == ["file"]
 
 
@@ -42,11 +45,9 @@ def test_a_symbolic_link_is_replaced_or_followed_if_it_was_typed(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "file")
     for text in (b"one", b"two"):
-        with write_atomically(tmp_path / "link", follow=True) as file:
-            file.write(text)
+        write_atomically(tmp_path / "link", text, follow=True)
         assert (tmp_path / "link").is_symlink() and (tmp_path / "elsewhere" / "file").read_bytes() == text
-    with write_atomically(tmp_path / "link") as file:
-        file.write(b"three")
+    write_atomically(tmp_path / "link", b"three")
     assert (tmp_path / "link").read_bytes() == b"three" and (tmp_path / "elsewhere" / "file").read_bytes() == b"two"
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import threading
+import types
 
 import pytest
 
@@ -15,6 +16,7 @@ from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extras import MissingPackages
 from transformer_jax.files import remote
+from transformer_jax.files.atomic import Locked
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.sweeps.folder import SweepFolder
 
@@ -187,9 +189,41 @@ def test_a_training_that_another_machine_takes_over_stops(url):
     with first.held():
         first.config.touch()
         first.refuse_other_training()
+        locks = dict(remote._locks)  # which another machine does not share
         second = RunFolder(remote.mirrored(f"{url}/taken"))  # the first does not show that it lives
         with second.held(), pytest.raises(Failed, match="has begun to train here"):
             first.refuse_other_training()
+        remote._locks |= locks
+
+
+def test_a_run_whose_lock_in_a_bucket_another_machine_has_is_waited_for(url, monkeypatch):
+    take, others = remote._take, ["process 7 on elsewhere"] * 2
+
+    def taken(name, own):
+        if others:
+            raise Locked(others.pop())
+        return take(name, own)
+
+    monkeypatch.setattr(remote, "_take", taken)
+    monkeypatch.setattr("transformer_jax.runs.folder.time", types.SimpleNamespace(sleep=lambda seconds: None))
+    with RunFolder(remote.mirrored(f"{url}/busy")).held():
+        assert not others and there(f"{url}/busy").keys() == {".lock"}
+
+
+def test_a_disk_that_is_full_here_does_not_end_the_renewal_of_locks_silently(url, monkeypatch, capsys):
+    copy(f"{url}/full")
+    ended, statuses = threading.Event(), []
+
+    def leave(status):
+        statuses.append(status)
+        ended.set()
+
+    monkeypatch.setattr(remote, "HEARTBEAT", 0.01)
+    monkeypatch.setattr(remote, "SECONDS_BETWEEN_PUSHES", 0.0)
+    monkeypatch.setattr(remote, "write_json", lambda path, content: os.write(os.open("/dev/full", os.O_WRONLY), b"x"))
+    monkeypatch.setattr(os, "_exit", leave)
+    remote._keep_alive(ended)
+    assert statuses == [1] and "No space left on device" in capsys.readouterr().err
 
 
 def test_two_launchers_cannot_hold_one_sweep(url, monkeypatch):

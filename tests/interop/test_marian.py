@@ -17,8 +17,9 @@ from transformer_jax.cli import main
 from transformer_jax.data.tokenizer import BOS, EOS, PAD
 from transformer_jax.interop.marian import read_marian_model
 from transformer_jax.interop.marian_vocabulary import our_ids
-from transformer_jax.interop.marian_weights import stored_arrays
+from transformer_jax.interop.marian_weights import WEIGHTS
 from transformer_jax.model.stacks import DecoderLayer, EncoderLayer
+from transformer_jax.runs.export import stored_arrays
 
 every_case = pytest.mark.parametrize("name", CASES)
 
@@ -128,7 +129,7 @@ def test_import_export_import_is_exact(name, tmp_path):
     assert main(["export", f"--workdir={first}", f"--output={exported}", "--format=marian"]) == 0
     assert main(["import", "marian", str(exported), f"--workdir={second}"]) == 0
     assert files_of(first) == files_of(second)
-    theirs, written = stored_arrays(folder), stored_arrays(exported)
+    theirs, written = stored_arrays(folder / WEIGHTS), stored_arrays(exported / WEIGHTS)
     for name, array in theirs.items():
         np.testing.assert_array_equal(written[name], array.astype(np.float32))
 

@@ -1,11 +1,13 @@
 """Fields of config.json and generation_config.json that are invalid or not supported are refused by name."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.support.marian_folders import CONFIG, SEARCH, bytes_with, json_with, refused
-from transformer_jax.interop.marian_config import Fields
+from tests.support.marian_folders import CONFIG, SEARCH, bytes_with, change_json, json_with, refused, unpacked
+from transformer_jax.interop.marian import read_marian_model
+from transformer_jax.interop.marian_config import Fields, read_config
 
 # What is wrong with config.json, and a word of the message.
 OF_CONFIG = {
@@ -60,3 +62,19 @@ def test_null_is_missing_and_a_number_may_be_written_as_an_integer_or_not():
     fields = Fields(Path("config.json"), {"a": 1, "b": None, "c": 1.0, "d": "x"})
     assert [fields.number("a"), fields.number("b", 9)] == [1, 9]
     fields.check({"a": 1.0, "b": 3, "c": 1})
+
+
+def test_null_means_the_default_also_where_that_is_not_zero(tmp_path):
+    folder = unpacked("shared", tmp_path)
+    change_json(folder / CONFIG, tie_word_embeddings=None, share_encoder_decoder_embeddings=None, dropout=None)
+    assert read_config(folder).model.tie_embeddings == "all" and read_config(folder).model.dropout == 0.1
+
+
+def test_whole_numbers_may_be_written_with_a_point(tmp_path):
+    folder = unpacked("shared", tmp_path)
+    before = read_marian_model(folder)
+    numbers = json.loads((folder / CONFIG).read_text())
+    names = ("vocab_size", "max_position_embeddings", "pad_token_id", "eos_token_id", "d_model")
+    change_json(folder / CONFIG, **{name: float(numbers[name]) for name in names})
+    assert read_marian_model(folder).config == before.config
+    refused(json_with(CONFIG, vocab_size=110.5), "vocab_size = 110.5: must be a whole number", tmp_path / "half")

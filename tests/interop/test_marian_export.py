@@ -14,7 +14,8 @@ from transformer_jax.config import PartsConfig
 from transformer_jax.data.tokenizer import BOS, EOS, PAD, train_symbols
 from transformer_jax.errors import BadInput, ConfigError
 from transformer_jax.interop.marian import export_marian
-from transformer_jax.interop.marian_weights import stored_arrays
+from transformer_jax.interop.marian_weights import WEIGHTS
+from transformer_jax.runs.export import stored_arrays
 
 TEXTS = [sentence(number) for number in range(7)]
 TABLES = [f"model.{stack}.embed_positions.weight" for stack in ("decoder", "encoder")]
@@ -63,8 +64,8 @@ def test_targets_begin_from_zeros_and_the_first_position_says_with_what_ours_beg
     ours, theirs, folder = both
     table = theirs.params["source_embedding" if "target_embedding" not in theirs.params else "target_embedding"]
     assert not np.asarray(table["table"][BOS]).any()
-    assert TABLES[0] in stored_arrays(folder)
-    assert (TABLES[1] in stored_arrays(folder)) == (ours.config.model.sinusoids == "interleaved")
+    assert TABLES[0] in stored_arrays(folder / WEIGHTS)
+    assert (TABLES[1] in stored_arrays(folder / WEIGHTS)) == (ours.config.model.sinusoids == "interleaved")
     assert json.loads((folder / "generation_config.json").read_text())["renormalize_logits"] is True
 
 

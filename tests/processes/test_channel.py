@@ -156,11 +156,12 @@ def test_another_program_at_the_address_is_not_process_0(says):
                 connect(address, 2, number, MeshConfig(start_within=0.5))
 
 
-def test_a_stranger_that_connects_is_no_process(ended):
+@pytest.mark.parametrize("says", [b"GET / HTTP/1.1\r\n", b'[[], 2, "x"]\n', b'[7, 2, "x"]\n'])
+def test_a_stranger_that_connects_is_no_process(says, ended):
     address = free_address()
     first = threading.Thread(target=connect, args=(address, 2, 0, MESH), daemon=True)
     first.start()
-    until(lambda: _said(address, b"GET / HTTP/1.1\r\n"))
+    until(lambda: _said(address, says))
     assert connect(address, 2, 1, MESH).names
     first.join()
 

@@ -9,14 +9,17 @@ import types
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from tests.support.translating_runs import make_run
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import write_record
+from transformer_jax.files.digests import file_sha256
 from transformer_jax.files.record import read_record
 from transformer_jax.runs import export
 from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer_jax.runs.code import CodeSnapshots
 from transformer_jax.runs.export import SavedWeights, new_folder
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import Criterion
@@ -178,8 +181,39 @@ def test_no_record_leads_out_of_its_folder(run, name):
         of_weights(run)
 
 
-def test_a_folder_without_a_tokenizer_is_damaged(run):
+@pytest.mark.parametrize("field", ["tokenizers", "sha256"])
+def test_a_record_without_the_name_of_a_file_is_damaged(run, field):
     record = run / "averaged/weights.json"
-    write_record(record, {**read_record(record), "tokenizers": {}})
-    with pytest.raises(BadInput, match=r"weights\.json: is damaged: tokenizers has no source"):
+    write_record(record, {**read_record(record), field: {}})
+    with pytest.raises(BadInput, match=rf"weights\.json: is damaged: {field} has no "):
         of_weights(run)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda arrays: b"spam", "is not a valid safetensors file"),
+        (lambda arrays: save({name: array for name, array in arrays.items() if "norm" not in name}), "nothing saved"),
+        (lambda arrays: save({name: array[:1] for name, array in arrays.items()}), "is of another model than config"),
+        (lambda arrays: save({**arrays, "encoder/extra": arrays["source_embedding/table"]}), "encoder/extra"),
+        (lambda arrays: save({**arrays, "source_embedding": arrays["source_embedding/table"]}), "source_embedding: "),
+    ],
+    ids=["no arrays", "fewer arrays", "other shapes", "more arrays", "an array where others are below"],
+)
+def test_weights_of_somebody_else_are_the_arrays_of_their_config(run, spoil, message):
+    file, record = run / "averaged/model.safetensors", run / "averaged/weights.json"
+    file.write_bytes(spoil(export.stored_arrays(file)))
+    content = read_record(record)
+    content["sha256"][file.name] = file_sha256(file)
+    write_record(record, content)
+    with pytest.raises(BadInput, match=message):
+        of_weights(run)
+
+
+def test_a_link_beside_custom_code_is_not_followed_by_an_export(run, tmp_path):
+    (tmp_path / "secret").write_text("mine")
+    (run / "code").mkdir()
+    (run / "code" / "link").symlink_to(tmp_path / "secret")
+    weights = read_weights(run / "averaged")._replace(code=CodeSnapshots(run))
+    export.write_export(tmp_path / "exported", weights)
+    assert (tmp_path / "exported/code/link").is_symlink()

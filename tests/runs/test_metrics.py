@@ -164,7 +164,7 @@ def test_another_criterion_starts_anew():
 
 def test_the_criterion_of_a_checkpoint():
     here = ACCURACY.after(LOSS, step=20)
-    assert Criterion.noted(json.loads(json.dumps({"best": here._asdict()}))) == here
+    assert Criterion(**json.loads(json.dumps(here._asdict()))) == here
 
 
 @pytest.mark.parametrize(

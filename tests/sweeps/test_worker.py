@@ -19,13 +19,14 @@ from tests.sweeps.conftest import work
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput, Diverged, Failed
 from transformer_jax.experiment import TestSet
+from transformer_jax.files.record import read_if_sound
 from transformer_jax.processes.compilation import CompileWatch
 from transformer_jax.processes.hardware import cores
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.runs.records import Record
 from transformer_jax.sweeps import resolved, worker
 from transformer_jax.sweeps.folder import SweepFolder
-from transformer_jax.sweeps.run import Result, read_json
+from transformer_jax.sweeps.run import Result
 from transformer_jax.sweeps.worker import Stopped, Worker
 from transformer_jax.training.recorder import Ending
 
@@ -231,9 +232,9 @@ def test_a_sweep_evaluates_the_weights_that_it_names(worked, tmp_path):
         for weights, steps in (("latest", [12]), ("best", [best]), ("averaged", [6, 12])):
             sweep = dataclasses.replace(definition.sweep, weights=weights)
             worker.finish(run, dataclasses.replace(definition, sweep=sweep), 1, CompileWatch())
-            result = read_json(run.path / "result.json", Result)
+            result = read_if_sound(run.path / "result.json", Result)
             assert result["tests"]["test"]["steps"] == steps
-            assert read_json(run.path / f"translations/test.{weights}.json", Record)["weights"] == weights
+            assert read_if_sound(run.path / f"translations/test.{weights}.json", Record)["weights"] == weights
             assert result["valid"]["loss"] == losses[best if weights == "best" else 12]
 
 

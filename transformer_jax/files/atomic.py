@@ -34,22 +34,20 @@ WAITS = (1.0, 4.0, 15.0, 40.0, 60.0)
 UNFINISHED = ".unfinished"
 
 
-@contextlib.contextmanager
-def write_atomically(path: Path, follow: bool = False) -> Iterator[IO[bytes]]:
-    """A file to write to, which gets its name only when it is complete and on the disk.
+def write_atomically(path: Path, content: bytes, follow: bool = False) -> None:
+    """Writes a file, which gets its name only when it is complete and on the disk.
 
     A symbolic link is replaced, or followed if the user has typed it. Other than files, /dev/null and the like are
     written to directly.
     """
     if path.exists() and not path.is_file() and not path.is_dir() and (follow or not path.is_symlink()):
-        with open(path, "wb") as file:
-            yield file
+        path.write_bytes(content)
         return
     place = path.resolve() if follow and path.is_symlink() else path
     unfinished = place.with_name(f"{place.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
     try:
         with open(unfinished, "xb") as file:
-            yield file
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, place)
@@ -65,8 +63,7 @@ def write_json(path: Path, content: Any) -> None:
     text = (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode(errors="backslashreplace")
     if len(text) > LARGEST_FILE:
         raise BadInput(f"{path}: would have {len(text):,} bytes; at most {LARGEST_FILE:,} can be read back")
-    with write_atomically(path) as file:
-        file.write(text)
+    write_atomically(path, text)
 
 
 def write_record(path: Path, content: Mapping[str, Any]) -> None:
@@ -91,8 +88,8 @@ def sync_directory(path: Path) -> None:
 
 def write_text(path: Path, text: str, follow: bool = True) -> None:
     """Writes a whole file that the user has named; raises BadInput or Failed if that is not possible."""
-    with explained(path), write_atomically(path, follow) as file:
-        file.write(text.encode())
+    with explained(path):
+        write_atomically(path, text.encode(), follow)
 
 
 @contextlib.contextmanager

@@ -42,11 +42,6 @@ def file_name(text: str, gap: str = "-") -> str:
     return re.sub("/+", gap, "".join(kept)).strip("-.")
 
 
-def absolute(path: str, directory: str | Path | None = None) -> str:
-    """The path made absolute from a directory (default: the current one); paths below `~` and in buckets stay."""
-    return path if path.startswith(("~", BUCKETS)) else str(Path(directory or os.getcwd()) / path)
-
-
 def inside(folder: Path, name: str, source: str | Path) -> Path:
     """The path of NAME or FOLDER/NAME below a folder. Raises BadInput for a path to elsewhere; `source` says it."""
     parts = name.split("/")

@@ -13,7 +13,7 @@ SECONDS_BETWEEN_LINES = 30.0
 # Lines that wait until a log can be written.
 LINES_KEPT = 1000
 
-_log: "Log | None" = None
+_log: Callable[[str], None] | None = None
 
 
 @contextlib.contextmanager
@@ -47,37 +47,34 @@ def tell(line: str) -> None:
 
     text = "\n".join(map(visible, line.split("\n")))
     if _log is not None:
-        _log.write(text)
+        _log(text)
     tqdm.write(text, file=sys.stderr)  # above a progress bar, if there is one
     sys.stderr.flush()
 
 
-class Log:
-    """A file to which lines are appended once there is another file, `after`. Errors are ignored."""
-
-    def __init__(self, path: Path, after: Path):
-        self._path, self._after = path, after
-        self._lines = collections.deque[str](maxlen=LINES_KEPT)
-
-    def write(self, text: str) -> None:
-        self._lines.append(text)
-        with contextlib.suppress(OSError):
-            if self._after.is_file():
-                self._path.parent.mkdir(exist_ok=True)
-                with open(self._path, "a", encoding="utf-8") as file:
-                    file.write("\n".join([*self._lines, ""]))
-                self._lines.clear()
-
-
 @contextlib.contextmanager
 def logged(path: Path, after: Path) -> Iterator[None]:
-    """What is told inside, and the error that ends it, is also appended to this file."""
+    """What is told inside, and the error that ends it, is appended to a file once there is another file, `after`.
+
+    Errors of writing are ignored.
+    """
     global _log
-    _log = log = Log(path, after)
+    waiting = collections.deque[str](maxlen=LINES_KEPT)
+
+    def append(text: str) -> None:
+        waiting.append(text)
+        with contextlib.suppress(OSError):
+            if after.is_file():
+                path.parent.mkdir(exist_ok=True)
+                with open(path, "a", encoding="utf-8") as file:
+                    file.write("\n".join([*waiting, ""]))
+                waiting.clear()
+
+    _log = append
     try:
         yield
     except Exception as error:
-        log.write(f"{type(error).__name__}: {visible(str(error))}")
+        append(f"{type(error).__name__}: {visible(str(error))}")
         raise
     finally:
         _log = None

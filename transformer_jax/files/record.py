@@ -56,6 +56,14 @@ def read_typed(path: Path, kind: type[T]) -> T:
     return typed(read_record(path), kind, path)
 
 
+def read_if_sound(path: Path, kind: Any) -> dict[str, Any] | None:
+    """The content of a record as above; None if it is missing or damaged."""
+    try:
+        return read_typed(path, kind)
+    except (OSError, BadInput):
+        return None
+
+
 def typed(found: Any, kind: type[T], path: Path) -> T:
     """The content of a JSON file, if it has the types of `kind`."""
     for place, problem in misfits(found, kind):

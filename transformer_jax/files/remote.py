@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extras import require
 from transformer_jax.files import storage_errors
-from transformer_jax.files.atomic import UNFINISHED, Locked, write_json
+from transformer_jax.files.atomic import UNFINISHED, Locked, locked, write_json
 from transformer_jax.files.digests import sha256
 from transformer_jax.files.paths import BUCKETS, inside
 from transformer_jax.files.progress import tell
@@ -142,25 +142,25 @@ def read_text(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def owned(lock: Path, taken_by: Callable[[], str]) -> Iterator[Callable[[], str]]:
-    """Marks a locked file of a copy as this process's, also in the bucket; gives `taken_by` for both.
+def owned(lock: Path) -> Iterator[Callable[[], str]]:
+    """Holds a lock file, in a copy of a bucket also the bucket's; gives a function as `locked` does.
 
     Raises Locked if a living process has it. What others have written before is fetched.
     """
-    if (url := url_of(lock)) is None:
-        yield taken_by
-        return
-    name, own = url.removeprefix(BUCKETS), lock.read_text()
-    _locks[name] = own, _take(name, own)
-    _start_pulse()
-    try:
-        pull(lock.parent)
-        yield functools.partial(_taken_by, name, own)
-    finally:
-        _, generation = _locks.pop(name, ("", None))
-        with contextlib.suppress(Failed, *_gone()):
-            if generation is not None:
-                delete = functools.partial(_blob(name).delete, if_generation_match=generation)
+    with locked(lock, wait=False) as taken_by:
+        if (url := url_of(lock)) is None:
+            yield taken_by
+            return
+        name, own = url.removeprefix(BUCKETS), lock.read_text()
+        _locks[name] = own, _take(name, own)
+        _start_pulse()
+        try:
+            pull(lock.parent)
+            yield functools.partial(_taken_by, name, own)
+        finally:
+            _, generation = _locks.pop(name)
+            delete = functools.partial(_blob(name).delete, if_generation_match=generation)
+            with contextlib.suppress(Failed, *_gone()):
                 _patiently(name, lambda: delete(retry=None, timeout=ATTEMPT))
 
 
@@ -296,7 +296,7 @@ def _keep_alive(ended: threading.Event) -> None:
                 pushed = time.monotonic()
                 for path in list(_copies):
                     push(path)
-        except Failed as failure:
+        except Exception as failure:  # or of the disk here: without this thread others would take the locks
             if not ended.is_set():
                 tell(f"failed: {failure}; this process ends and writes no more")
                 os._exit(1)

@@ -115,6 +115,5 @@ def export_marian(
     content = {name: (json.dumps(value, indent=2) + "\n").encode() for name, value in objects.items()}
     with new_folder(directory) as unfinished:
         for name, data in {**files, **content, WEIGHTS: save(weights, {"format": "pt"})}.items():
-            with write_atomically(unfinished / name) as file:
-                file.write(data)
+            write_atomically(unfinished / name, data)
     return marian_config.differences(model, config.decode, rows, marian_weights.POSITIONS["decoder"] in weights)

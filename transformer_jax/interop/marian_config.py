@@ -91,6 +91,13 @@ class Fields(dict[str, Any]):
             raise self.problem(name, "must be a number")
         return value
 
+    def integer(self, name: str, default: int | None = None) -> int:
+        """A whole number, which may be written as 7.0."""
+        value = self.number(name, default)
+        if value % 1 != 0:
+            raise self.problem(name, "must be a whole number")
+        return int(value)
+
     def build(self, kind: type[Config], **values: Any) -> Config:
         """A config with these values, or its first problem as an error of this file."""
         try:
@@ -123,10 +130,10 @@ class Marian(NamedTuple):
 def read_config(directory: Path) -> Marian:
     """The architecture and the search that a folder describes."""
     path, generation = directory / CONFIG, directory / GENERATION
-    fields = Fields(path, {"model_type": "none", **MISSING, **read_object(path)})
-    source, rows = fields.number("vocab_size"), fields.number("max_position_embeddings")
-    target = fields.number("decoder_vocab_size", source)
-    pad, eos = fields.number("pad_token_id"), fields.number("eos_token_id")
+    fields = Fields(path, {"model_type": "none", **MISSING, **Fields(path, read_object(path))})
+    source, rows = fields.integer("vocab_size"), fields.integer("max_position_embeddings")
+    target = fields.integer("decoder_vocab_size", source)
+    pad, eos = fields.integer("pad_token_id"), fields.integer("eos_token_id")
     if fields.get("activation_function") == "silu":
         fields["activation_function"] = "swish"
     tied = "target" if fields["tie_word_embeddings"] else "none"

@@ -14,6 +14,7 @@ from transformer_jax.data.tokenizer import BOS, PAD
 from transformer_jax.errors import BadInput
 from transformer_jax.model.positions import sinusoid
 from transformer_jax.model_config import ModelConfig
+from transformer_jax.runs.export import stored_arrays
 
 Arrays = dict[str, np.ndarray]
 
@@ -86,24 +87,13 @@ def layer_names(model: ModelConfig) -> Iterator[tuple[str, str, tuple[int, ...]]
                 yield f"{ours}/{name}/bias", f"{theirs}.{their_name}.bias", (d_model,)
 
 
-def stored_arrays(directory: Path) -> Arrays:
-    """Every array in a folder's weights, by its name. safetensors files contain no code."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        arrays: Arrays = load_file(directory / WEIGHTS)
-    except (SafetensorError, OSError) as error:
-        raise BadInput(f"{directory / WEIGHTS}: is not a valid safetensors file: {error}") from None
-    return arrays
-
-
 def read_weights(directory: Path, model: ModelConfig, ids: Ids, rows: int) -> Arrays:
     """Our parameters by their paths, including position tables other than sinusoids.
 
     The arrays must be the ones that config.json implies, by name and shape.
     """
-    where, stored = directory / WEIGHTS, stored_arrays(directory)
+    where = directory / WEIGHTS
+    stored = stored_arrays(where)
     pending = dict(stored)
 
     def read(name: str, shape: tuple[int, ...]) -> np.ndarray:

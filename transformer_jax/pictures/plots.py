@@ -35,8 +35,8 @@ def save(figure: Figure, path: str | Path) -> None:
     """Writes a figure as PNG, SVG or PDF."""
     check_format(path)
     drawn = encoded(figure, Path(path).suffix.removeprefix(".").lower(), dpi=160, bbox_inches="tight")
-    with explained(Path(path)), write_atomically(Path(path), follow=True) as file:
-        file.write(drawn)
+    with explained(Path(path)):
+        write_atomically(Path(path), drawn, follow=True)
 
 
 def encoded(figure: Figure, form: str, **options: Any) -> bytes:

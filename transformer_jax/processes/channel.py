@@ -328,6 +328,8 @@ def _accept(
             break
         try:
             other, of, who = connection.first(SECONDS_TO_GREET, LONGEST_GREETING)
+            if other not in range(of):
+                raise ValueError(other)
         except (OSError, ValueError, TypeError):  # somebody else's connection
             connection.close()
             continue

@@ -89,9 +89,10 @@ def write_files(files: Mapping[str, Content], folder: Path, output: str | Path |
             if taken:
                 raise BadInput(f"{directory}: has {', '.join(taken)}, not of a report; give another --output")
         for name, content in files.items():
-            with write_atomically(directory / name) as file:
+            if isinstance(content, str):
                 # A lone surrogate, which JSON can hold and UTF-8 cannot, is written as an escape.
-                file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
+                content = content.encode(errors="backslashreplace")
+            write_atomically(directory / name, content)
     return [directory / name for name in files]
 
 

@@ -105,8 +105,7 @@ class CodeSnapshots:
             folder.mkdir(parents=True, exist_ok=True)
             modules = [place for place in named_files(str(file)).values() if place.suffix == ".py"]
             for original in (*modules, file):
-                with write_atomically(folder / original.name) as opened:
-                    opened.write(original.read_bytes())
+                write_atomically(folder / original.name, original.read_bytes())
         stored = [
             {"step": since, "code": {key: dataclasses.asdict(each) for key, each in used.items()}}
             for since, used in versions

@@ -10,7 +10,7 @@ import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import jax
 import numpy as np
@@ -25,6 +25,7 @@ from transformer_jax.files.digests import file_sha256, sha256
 from transformer_jax.files.paths import inside
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_typed
+from transformer_jax.model.transformer import abstract_params
 from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint, differences, regular, shapes
 from transformer_jax.runs.code import CodeSnapshots
 from transformer_jax.runs.folder import ORIGIN, WEIGHTS, RunFolder
@@ -34,18 +35,11 @@ from transformer_jax.update.sharding import make_mesh
 from transformer_jax.update.step import TrainState
 
 
-class Sides(TypedDict):
-    """The names of the tokenizers' files."""
-
-    source: str
-    target: NotRequired[str]
-
-
 class Origin(TypedDict):
     """The content of weights.json."""
 
     steps: list[int]
-    tokenizers: Sides
+    tokenizers: dict[str, str]
     sha256: dict[str, str]
 
 
@@ -144,7 +138,7 @@ class SavedWeights:
         steps = self._checkpoints.steps
         notes = self._notes()
         lines = itertools.chain(notes.get("validations", ()), metrics_lines(self._folder.metrics))
-        scores = Criterion.noted(notes).scores(lines, steps[-1])
+        scores = Criterion(**notes["best"]).scores(lines, steps[-1])
         known = {step: score for step in steps if (score := scores.get(step)) is not None}
         return self._enough(sorted(known, key=lambda step: (-known[step], step)), count)[:count]
 
@@ -179,10 +173,9 @@ def write_export(directory: Path, weights: Weights, replace: bool = False) -> No
     }
     with new_folder(directory, replace) as unfinished:
         for name, data in files.items():
-            with write_atomically(unfinished / name) as file:
-                file.write(data)
+            write_atomically(unfinished / name, data)
         if weights.code is not None and weights.code.path.is_dir():
-            shutil.copytree(weights.code.path, unfinished / weights.code.path.name)
+            shutil.copytree(weights.code.path, unfinished / weights.code.path.name, symlinks=True)
         write_record(unfinished / ORIGIN, origin)
 
 
@@ -209,22 +202,43 @@ def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
 
 def read_export(directory: Path) -> Weights:
     """Reads an exported folder, whose files are checked against their digests."""
-    from safetensors.numpy import load_file
-
     path = directory / ORIGIN
     origin = read_typed(path, Origin)
+    if "source" not in origin["tokenizers"]:
+        raise BadInput(f"{path}: is damaged: tokenizers has no source")
+    if WEIGHTS not in origin["sha256"]:
+        raise BadInput(f"{path}: is damaged: sha256 has no {WEIGHTS}")
     for name, digest in origin["sha256"].items():
         file = inside(directory, name, path)
         if not file.is_file() or file_sha256(file) != digest:
             raise BadInput(f"{file}: is missing, damaged or changed by hand: {ORIGIN} has another digest")
     folder = RunFolder(directory)
+    config, arrays = folder.load_config(), stored_arrays(directory / WEIGHTS)
+    here, wanted = (
+        {name: str(list(array.shape)) for name, array in each.items()}
+        for each in (arrays, flat(abstract_params(config.model)))
+    )
+    if others := differences(here, wanted):
+        raise BadInput(f"{directory / WEIGHTS}: is of another model than config.json: {others[0]}")
     return Weights(
-        folder.load_config(),
-        traverse_util.unflatten_dict(load_file(directory / WEIGHTS), sep="/"),
-        {side: inside(directory, str(name), path) for side, name in origin["tokenizers"].items()},
+        config,
+        traverse_util.unflatten_dict(arrays, sep="/"),
+        {side: inside(directory, name, path) for side, name in origin["tokenizers"].items()},
         origin["steps"],
         folder.code,
     )
+
+
+def stored_arrays(file: Path) -> dict[str, np.ndarray]:
+    """Every array of a safetensors file, by its name. Such files contain no code."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        arrays: dict[str, np.ndarray] = load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise BadInput(f"{file}: is not a valid safetensors file: {error}") from None
+    return arrays
 
 
 def other_shapes(config: ExperimentConfig, params: Any) -> list[str]:

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 from transformer_jax import config as configuration
 from transformer_jax import schema
@@ -26,7 +26,7 @@ from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_bytes, read_object, read_typed
 from transformer_jax.runs.code import CodeSnapshots, changes, code_of
 from transformer_jax.runs.metrics import newest_metrics
-from transformer_jax.runs.state import record_state
+from transformer_jax.runs.state import Versions, record_state
 from transformer_jax.runs.tracking import Labels, Tracking
 from transformer_jax.version import commit, source_digest
 
@@ -48,20 +48,6 @@ LAST_STEP, INIT_FROM = "last_step", "init_from"
 WEIGHTS, ORIGIN = "model.safetensors", "weights.json"  # an exported folder has both
 # Files that `train`, `prepare` and a sweep's worker leave if they are killed before they write versions.json.
 LEFT_BY_A_START = {".lock", "data", "data.lock", "data.partial", ".worker.lock", "log.txt"}
-
-
-class Earlier(TypedDict):
-    until: int
-
-
-class Versions(TypedDict):
-    """What is read of versions.json, which has also the versions of packages."""
-
-    config_sha256: NotRequired[str]
-    earlier: NotRequired[list[Earlier]]
-    last_step: NotRequired[int | None]
-    directory: NotRequired[str]
-    command: NotRequired[str]
 
 
 class RunFolder:
@@ -125,8 +111,7 @@ class RunFolder:
         waits = list(atomic.WAITS)
         while True:
             try:
-                taken_by = stack.enter_context(atomic.locked(self.lock, wait=False))
-                self._taken_by = stack.enter_context(remote.owned(self.lock, taken_by))
+                self._taken_by = stack.enter_context(remote.owned(self.lock))
                 return
             except atomic.Locked as holder:
                 if not waits or str(holder).endswith(f" on {socket.gethostname()}"):
@@ -175,10 +160,6 @@ class RunFolder:
         with contextlib.suppress(BadInput):
             return dict(read_typed(self._versions, Versions))
         return {}
-
-    def last_step(self) -> int | None:
-        """The last step of the run, if it is recorded."""
-        return self.versions().get(LAST_STEP)
 
     def warn_of_changed_config(self) -> None:
         """Warns if config.json is not what the training wrote."""
@@ -247,8 +228,7 @@ class RunFolder:
             versions[CONFIG_DIGEST] = sha256(text)
             atomic.write_record(self._versions, versions)  # first: a folder with it is a run
             self.code.keep(addresses, code, step or 0, noted)
-            with atomic.write_atomically(self.config) as file:
-                file.write(text)
+            atomic.write_atomically(self.config, text)
         self.record_state("running")
         self._has_begun = True
 
@@ -282,7 +262,20 @@ class RunFolder:
         self, config: ExperimentConfig, schedule_end: ScheduleEnd = None, unknown: Collection[str] = ()
     ) -> None:
         old, new = with_plain_addresses(self.stored_config()), with_plain_addresses(config)
-        if differences := _differences(old, new, schedule_end, self._newest_step() or 0, unknown):
+        differences = [
+            f"{option.path}: {before} there, {now} here"
+            for option, before, now in schema.differing(old, new)
+            # Paths do not say what is in the files: the data itself is compared with the checkpoint's.
+            if option.affects in ("corpus", "data", "result") and not option.is_path and option.path not in unknown
+        ]
+        if schedule_end and (before := schedule_end(old.train)) != (now := schedule_end(new.train)):
+            schedule, until = new.optimizer.schedule, new.optimizer.same_until(before, now)
+            if (self._newest_step() or 0) > until:
+                differences.append(
+                    f"train.steps, train.epochs: the {schedule} schedule ends at update {before} there, {now} here, "
+                    f"which would change rates since update {until}"
+                )
+        if differences:
             self.warn_of_changed_config()
             lines = "\n  ".join(["It differs in:", *differences])
             raise BadInput(f"{self.path}: holds another run; use another --workdir, or the config of that run. {lines}")
@@ -329,32 +322,13 @@ def refuse_patterns(path: Path) -> None:
         raise BadInput(f"{path}: is not UTF-8, so no checkpoint could be written there; rename it")
 
 
-def _differences(
-    old: ExperimentConfig, new: ExperimentConfig, schedule_end: ScheduleEnd, newest_step: int, unknown: Collection[str]
-) -> list[str]:
-    lines = [
-        f"{option.path}: {before} there, {now} here"
-        for option, before, now in schema.differing(old, new)
-        # Paths do not say what is in the files: the data itself is compared with the checkpoint's.
-        if option.affects in ("corpus", "data", "result") and not option.is_path and option.path not in unknown
-    ]
-    if schedule_end and (before := schedule_end(old.train)) != (now := schedule_end(new.train)):
-        schedule, until = new.optimizer.schedule, new.optimizer.same_until(before, now)
-        if newest_step > until:
-            lines.append(
-                f"train.steps, train.epochs: the {schedule} schedule ends at update {before} there, {now} here, which "
-                f"would change rates since update {until}"
-            )
-    return lines
-
-
 def _with_absolute_paths(config: ExperimentConfig, stored: ExperimentConfig | None) -> ExperimentConfig:
     """The config as it is stored. A resumed run keeps the paths of texts that are not in the current directory."""
 
     def absolute(option: schema.Option, text: str) -> str:
         if not text or not option.is_path:
             return text
-        path = paths.absolute(text)
+        path = text if text.startswith(("~", paths.BUCKETS)) else str(Path(text).absolute())
         if option.affects in ("corpus", "data") and not path.startswith(paths.BUCKETS) and not os.path.exists(path):
             missing.add(option.path)
         return path

@@ -211,13 +211,7 @@ class Criterion(NamedTuple):
         address = addresses.get(metric)
         code = read_code(address).digest if address and Path(file_of(address)).is_file() else ""
         how = {"references": references, "code": code, **{name: getattr(decode, name) for name in MEASURED_WITH}}
-        digest = json_sha256(how)[:16]
-        return cls(metric, train.best_value, digest)
-
-    @classmethod
-    def noted(cls, notes: Mapping[str, Any]) -> "Criterion":
-        """The criterion in a checkpoint's notes."""
-        return cls(**notes["best"])
+        return cls(metric, train.best_value, json_sha256(how)[:16])
 
     def compares_with(self, other: "Criterion") -> bool:
         """Whether scores by the two criteria can be compared."""

@@ -8,14 +8,11 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, NotRequired, TypedDict
 
-from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import explained, write_json
-from transformer_jax.files.record import read_typed
+from transformer_jax.files.record import read_if_sound
 from transformer_jax.runs.metrics import newest_metrics
-
-T = TypeVar("T")
 
 STATE = "state.json"
 
@@ -28,10 +25,18 @@ class State(TypedDict, total=False):
     host: str
 
 
-class LastStep(TypedDict, total=False):
-    """What is read of versions.json here."""
+class Earlier(TypedDict):
+    until: int
 
-    last_step: int | None
+
+class Versions(TypedDict):
+    """What is read of versions.json, which has also the versions of packages."""
+
+    config_sha256: NotRequired[str]
+    earlier: NotRequired[list[Earlier]]
+    last_step: NotRequired[int | None]
+    directory: NotRequired[str]
+    command: NotRequired[str]
 
 
 def record_state(run: Path, state: str, why: str = "") -> None:
@@ -46,8 +51,8 @@ def status_of_run(run: Path) -> dict[str, Any]:
     The states: waiting (it has not begun), running, finished, stopped (it can be resumed), interrupted (its process is
     gone), failed (its process ended with an error), diverged.
     """
-    record = _read(run / STATE, State)
-    steps = _read(run / "versions.json", LastStep).get("last_step")
+    record = read_if_sound(run / STATE, State) or {}
+    steps = (read_if_sound(run / "versions.json", Versions) or {}).get("last_step")
     metrics, lock = run / "metrics.jsonl", run / ".lock"
     line: dict[str, Any] = next(newest_metrics(metrics), {})
     latest = max(map(_time_of_change, (run / STATE, metrics, lock)))
@@ -83,13 +88,6 @@ def is_held(lock: Path) -> bool:
     except OSError:  # no such file, or a file system without locks
         return False
     return False
-
-
-def _read(path: Path, kind: type[T]) -> T:
-    """The record, or an empty one if it is missing or damaged."""
-    with contextlib.suppress(OSError, BadInput):
-        return read_typed(path, kind)
-    return kind()
 
 
 def _time_of_change(path: Path) -> float:

@@ -6,7 +6,6 @@ continues its record, and steps before that are not reported again.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import os
@@ -21,8 +20,7 @@ from transformer_jax.errors import BadInput
 from transformer_jax.extras import require
 from transformer_jax.files.atomic import explained, write_json
 from transformer_jax.files.progress import tell
-from transformer_jax.files.record import read_typed
-from transformer_jax.schema import is_address
+from transformer_jax.files.record import read_if_sound
 
 FILE = "tracker.json"
 
@@ -118,9 +116,7 @@ class Tracking:
 
     def __init__(self, folder: Path, config: ExperimentConfig, labels: Labels):
         self._name, self._file = str(config.train.tracker), folder / FILE
-        self._record: dict[str, Any] = {}
-        with contextlib.suppress(OSError, BadInput):
-            self._record = dict(read_typed(self._file, Stored))
+        self._record = read_if_sound(self._file, Stored) or {}
         if not (is_resumed := self._record.get("tracker") == self._name):
             self._record = {"tracker": self._name, "id": uuid.uuid4().hex}
         options = [option for option in schema.options(ExperimentConfig) if option.has_effect(config)]
@@ -137,7 +133,7 @@ class Tracking:
         try:
             self._tracker = Expendable(f"train.tracker = {self._name}", make(run))
         except (Exception, SystemExit) as error:
-            hint = "" if is_address(self._name) else "; `wandb login`, or WANDB_MODE=offline"
+            hint = "" if schema.is_address(self._name) else "; `wandb login`, or WANDB_MODE=offline"
             raise BadInput(f"train.tracker = {self._name}: could not start: {error}{hint}") from error
         self._write_record()
 
@@ -160,7 +156,7 @@ class Tracking:
 
 def maker(name: str) -> Callable[[TrackedRun], Tracker]:
     """The class of the tracker with this name or address. Raises BadInput if it is not there."""
-    if not is_address(name):
+    if not schema.is_address(name):
         require(f"train.tracker = {name}", name)
         return Wandb
     return extension.load_function("train.tracker", name, required=("run",)).function

@@ -25,14 +25,14 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepare import recipe_of
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files import paths, remote
-from transformer_jax.files.atomic import Locked, explained, locked, made, write_json
+from transformer_jax.files.atomic import Locked, explained, made, write_json
 from transformer_jax.files.digests import json_sha256
-from transformer_jax.files.record import read_record, read_typed, typed
+from transformer_jax.files.record import read_if_sound, read_record, read_typed, typed
 from transformer_jax.runs.folder import refuse_patterns
 from transformer_jax.sweeps import resolved
 from transformer_jax.sweeps.definition import FORMAT, Definition, Look, Looks, Proposal, Tuning, Variant
 from transformer_jax.sweeps.resolved import ResolvedSweep
-from transformer_jax.sweeps.run import SweepRun, read_json
+from transformer_jax.sweeps.run import SweepRun
 from transformer_jax.sweeps.search import TUNING_SEEDS, chosen
 
 
@@ -75,7 +75,7 @@ class SweepFolder:
 
         Relative paths in the definition, and in files of the user, then mean what they meant.
         """
-        directory = (read_json(self.definition_file, Definition) or {}).get("directory")
+        directory = (read_if_sound(self.definition_file, Definition) or {}).get("directory")
         if not isinstance(directory, str) or not os.path.isdir(directory) or os.path.samefile(directory, os.getcwd()):
             yield self
             return
@@ -99,8 +99,7 @@ class SweepFolder:
             try:
                 with explained(self.path):
                     stack.enter_context(made(self.path))
-                    taken_by = stack.enter_context(locked(self.path / ".lock", wait=False))
-                    stack.enter_context(remote.owned(self.path / ".lock", taken_by))
+                    stack.enter_context(remote.owned(self.path / ".lock"))
             except Locked as holder:
                 raise Failed(
                     f"{self.path}: {holder} is working on this sweep; transformer-jax status shows how far"

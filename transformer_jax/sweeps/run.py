@@ -15,11 +15,10 @@ from typing import Any, NotRequired, TypedDict
 
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, training_addresses
-from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import explained, locked, write_json
 from transformer_jax.files.digests import json_sha256
 from transformer_jax.files.paths import inside
-from transformer_jax.files.record import read_typed
+from transformer_jax.files.record import read_if_sound
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.records import Record, difference
 from transformer_jax.sweeps.definition import Setting
@@ -102,7 +101,7 @@ class SweepRun:
 
     def attempt(self) -> dict[str, Any]:
         """How the last attempt went; empty if there was none."""
-        return read_json(self.path / "attempt.json", Attempt) or {}
+        return read_if_sound(self.path / "attempt.json", Attempt) or {}
 
     def record_attempt(self, **values: Any) -> None:
         with explained(self.path):
@@ -112,7 +111,7 @@ class SweepRun:
     def result(self) -> dict[str, Any] | None:
         """The content of result.json, if it is of the current config, and has all test sets and analyses by the code
         that measures now."""
-        result = read_json(self.path / "result.json", Result)
+        result = read_if_sound(self.path / "result.json", Result)
         if (
             result is None
             or result.get("config_digest") != digest(self.experiment)
@@ -132,7 +131,7 @@ class SweepRun:
             return False
         tests = [result["tests"][split] for split in self.tests]
         files = [inside(self.path, scores["file"], self.path / "result.json") for scores in tests]
-        records = [(read_json(file, Record), scores) for file, scores in zip(files, tests, strict=True)]
+        records = [(read_if_sound(file, Record), scores) for file, scores in zip(files, tests, strict=True)]
         return all(record is not None and not difference(record, scores) for record, scores in records)
 
     def has_diverged(self) -> bool:
@@ -162,14 +161,6 @@ def digest(experiment: ExperimentConfig) -> str:
         and (value := schema.value_at(experiment, option.path)) != option.default
     }
     return json_sha256(values)[:16]
-
-
-def read_json(path: Path, kind: Any) -> dict[str, Any] | None:
-    """The file's content, of a type; None if it is missing or damaged."""
-    try:
-        return read_typed(path, kind)
-    except (OSError, BadInput):
-        return None
 
 
 def now() -> str:

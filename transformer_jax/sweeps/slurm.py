@@ -22,10 +22,11 @@ from transformer_jax.errors import EXIT_UNFINISHED, BadInput, Failed
 from transformer_jax.extras import require
 from transformer_jax.files.atomic import write_json
 from transformer_jax.files.progress import tell
+from transformer_jax.files.record import read_if_sound
 from transformer_jax.sweeps import shielded
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import PYTHON, WorkerProcess, last_lines
-from transformer_jax.sweeps.run import Attempt, Job, SweepRun, now, read_json
+from transformer_jax.sweeps.run import Attempt, Job, SweepRun, now
 from transformer_jax.sweeps.status import Progress
 
 # A job is over after this number of answers of squeue without it; the seconds between them before jobs are submitted.
@@ -203,7 +204,7 @@ class SlurmPool:
         return over
 
     def _has_ended(self, run_id: str) -> bool:
-        attempt = read_json(self.sweep.path / "runs" / run_id / "attempt.json", Attempt) or {}
+        attempt = read_if_sound(self.sweep.path / "runs" / run_id / "attempt.json", Attempt) or {}
         return attempt.get("state") in ENDED
 
     def _record(self, jobs: dict[str, list[str]]) -> None:
@@ -213,7 +214,7 @@ class SlurmPool:
 
 def recorded_jobs(sweep: SweepFolder) -> dict[str, list[str]]:
     """The jobs that were submitted and not seen to end, with the ids of their runs."""
-    return read_json(sweep.path / "slurm" / "jobs.json", dict[str, list[str]]) or {}
+    return read_if_sound(sweep.path / "slurm" / "jobs.json", dict[str, list[str]]) or {}
 
 
 def job_states(*which: str) -> dict[str, str]:

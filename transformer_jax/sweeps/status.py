@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from transformer_jax.errors import padded, terminal_width
+from transformer_jax.runs.folder import LAST_STEP
 from transformer_jax.runs.metrics import duration, newest_metrics
 from transformer_jax.runs.state import is_held
 from transformer_jax.sweeps.run import LOCK, SweepRun
@@ -92,7 +93,7 @@ def status_of(run: SweepRun) -> RunStatus:
         latest, trained = {}, []
     else:
         age = silent if age is None else min(age, silent)
-    steps = run.folder.last_step() or run.experiment.train.steps
+    steps = run.folder.versions().get(LAST_STEP) or run.experiment.train.steps
     step = latest.get("step", 0)
     if state == "running" and step >= steps:
         state = "measuring"

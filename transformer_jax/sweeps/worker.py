@@ -33,6 +33,7 @@ from transformer_jax.extension import UserCodeError, read_code
 from transformer_jax.files.atomic import explained, write_json, write_record
 from transformer_jax.files.output import use_in_this_command
 from transformer_jax.files.progress import tell
+from transformer_jax.files.record import read_if_sound
 from transformer_jax.metric_names import COMPARED, TEXTS, TRANSLATIONS, VALIDATION
 from transformer_jax.model.size import training_flops
 from transformer_jax.processes.compilation import CompileWatch
@@ -45,7 +46,7 @@ from transformer_jax.runs.tracking import Labels
 from transformer_jax.sweeps import shielded
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.resolved import ResolvedSweep
-from transformer_jax.sweeps.run import Result, SweepRun, digest, now, read_json
+from transformer_jax.sweeps.run import Result, SweepRun, digest, now
 from transformer_jax.training.progress import count
 from transformer_jax.translation.load import Run, load_run
 
@@ -129,7 +130,7 @@ class Worker:
                 if run.is_finished():
                     self._record(run, "finished")
                     continue
-                stored = read_json(run.path / "result.json", Result)
+                stored = read_if_sound(run.path / "result.json", Result)
                 is_of_another = stored is not None and stored.get("config_digest") != digest(run.experiment)
                 # Its records are of another evaluation now, or it was copied here. Reports must not have it meanwhile.
                 if run.result() is not None or is_of_another:
@@ -276,7 +277,7 @@ def measured_on(
 ) -> dict[str, Any]:
     """The scores on a split; it is translated now unless the same weights were evaluated in the same way before."""
     directory, name = run.path / "translations", f"{test_set.file_name}.{weights}"
-    record = read_json(directory / f"{name}.json", Record)
+    record = read_if_sound(directory / f"{name}.json", Record)
     wanted = identity(model, model.config.decode, test_set, metrics)
     if record is None or difference(record, wanted) or translations(directory / f"{name}.json", record) is None:
         evaluation = evaluate_run(model, model.config.decode, test_set, weights, metrics)
