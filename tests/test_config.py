@@ -16,6 +16,7 @@ from transformer_jax.config import (
     DataConfig,
     ExperimentConfig,
     OptimizerConfig,
+    TrainConfig,
     addresses,
     default_config,
     from_config_dict,
@@ -80,6 +81,13 @@ def test_contradictions(changes, message):
         experiment(**{**usual, **changes})
     (line,) = error.value.problems
     assert line.startswith(message)
+
+
+def test_options_that_others_replace_contradict_nothing():
+    assert TrainConfig(steps=1000, validations=20, until_flat=0.005).validations == 20
+    with pytest.raises(ConfigError, match="needs 20 validations"):
+        TrainConfig(steps=1000, validations=19, until_flat=0.005)
+    assert OptimizerConfig(warmup_steps=0, warmup_share=0.1).warmup_of(100) == 10
 
 
 def test_json_and_config_dict_round_trip():
@@ -179,7 +187,7 @@ def test_an_option_with_effect_is_not_refused():
 @pytest.mark.parametrize("name", NAMED)
 def test_every_named_corpus_is_read_by_its_class_and_has_its_splits(name):
     corpus = open_corpus(DataConfig(corpus=name, corpus_folder="x"))
-    assert {*corpus.splits} - {"train", "test_gen"} == {*NAMED[name].splits}
+    assert {*corpus.splits} - {"train", "test_gen"} == {*NAMED[name]}
 
 
 # The optimizer.

@@ -5,6 +5,7 @@ import pytest
 
 from transformer_jax import MeshConfig, ModelConfig, PartsConfig, RMSNorm
 from transformer_jax.errors import ConfigError
+from transformer_jax.model.positions import Positions
 
 
 def test_a_model_in_words():
@@ -51,6 +52,12 @@ def test_variants_by_their_names_in_table_3():
 def test_contradictions_name_both_numbers(changes, message):
     with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
         ModelConfig(**changes)
+
+
+def test_custom_positions_have_no_conditions_of_the_encoding_that_they_replace():
+    parts = PartsConfig(positions=Positions)
+    assert ModelConfig(d_model=9, num_heads=3, parts=parts).key_size == 3
+    assert ModelConfig(d_k=15, positions="rotary", parts=parts).key_size == 15
 
 
 def test_heads_need_not_divide_when_their_widths_are_given():

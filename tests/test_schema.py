@@ -4,6 +4,7 @@ import dataclasses
 import json
 from typing import Literal
 
+import numpy as np
 import pytest
 
 from transformer_jax import schema
@@ -180,3 +181,10 @@ def test_a_text_that_cannot_be_read_is_reported_where_the_section_is_built(path,
     assert schema.lay_over(Kinds, values, [(path, text)]) == []
     with pytest.raises(ConfigError, match=f"^{path} = "):
         schema.build(Kinds, values)
+
+
+def test_arrays_and_endless_lists_are_values_of_another_kind():
+    (line,) = problems({"oven": {"heat": np.array([180, 200])}})
+    assert line.endswith("must be a number")
+    (line,) = problems({"oven": {"program": "[" * 200_000}})
+    assert "names and values as in JSON" in line

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from transformer_jax import metric_names, schema
 from transformer_jax.errors import ConfigError, did_you_mean
@@ -55,18 +55,8 @@ ScanSplit = Literal[
 ]  # fmt: skip
 
 
-class NamedCorpus(NamedTuple):
-    """A published corpus."""
-
-    reader: str  # module:class of data/corpora
-    splits: tuple[str, ...]  # valid, test, both or neither
-
-
-NAMED = {
-    "scan": NamedCorpus("scan:ScanCorpus", ("test",)),
-    "cogs": NamedCorpus("files:CogsCorpus", ("valid", "test")),
-    "inflection": NamedCorpus("files:InflectionCorpus", ("valid", "test")),
-}
+# The published corpora, and which of valid and test they have.
+NAMED = {"scan": ("test",), "cogs": ("valid", "test"), "inflection": ("valid", "test")}
 
 OF_TASKS, OF_TOY_TASKS = when("data.corpus", *TASKS), when("data.corpus", *TOY_TASKS)
 OF_SCAN, OF_INFLECTION = when("data.corpus", "scan"), when("data.corpus", "inflection")
@@ -91,7 +81,7 @@ def _held_out(split: str, name: str) -> Condition:
     def holds(config: Any) -> bool:
         data = config.data
         if data.corpus in NAMED:
-            return split not in NAMED[data.corpus].splits
+            return split not in NAMED[data.corpus]
         return not (getattr(data.task, f"{split}_size") if data.corpus in TASKS else getattr(data, f"{split}_source"))
 
     return Condition(holds, f"a corpus without {name} data")
@@ -350,7 +340,7 @@ class OptimizerConfig(Section):
         return self.learning_rate or (d_model * max(self.warmup_steps, 1)) ** -0.5
 
     def contradictions(self) -> Iterator[str]:
-        if self.warmup_steps == 0 and self.schedule == "inverse_sqrt":
+        if self.warmup_steps == 0 and self.warmup_share is None and self.schedule == "inverse_sqrt":
             yield self.clash("warmup_steps", "schedule", hint="inverse_sqrt needs a warmup of at least 1")
         for pattern, settings in self.groups:
             yield from (f"groups: {pattern!r}: {problem}" for problem in self._group_problems(settings))
@@ -491,7 +481,8 @@ class TrainConfig(Section, affects="stopping"):
         return metric_names.best_value(self.best_metric, self.best_is)
 
     def contradictions(self) -> Iterator[str]:
-        if self.until_flat is not None and self.steps < FEWEST_VALIDATIONS * self.eval_every:
+        validations = max(self.steps // self.eval_every, self.validations or 0)
+        if self.until_flat is not None and validations < FEWEST_VALIDATIONS:
             yield self.clash("until_flat", "steps", "eval_every", hint=f"needs {FEWEST_VALIDATIONS} validations")
         if self.z_loss and self.loss is not None:
             yield self.clash("z_loss", "loss", hint="is not added to a custom loss: add it there, or set it to 0")

@@ -152,8 +152,7 @@ def perplexities(log_probabilities: Sequence[np.ndarray], references: Sequence[s
 def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> list[list[int]]:
     """The sufficient statistics of corpus BLEU for each sentence: lengths of hypothesis and reference, then for n = 1
     to 4 the number of matching n-grams, and of all n-grams."""
-    statistics: list[list[int]] = load_bleu(tokenize)._extract_corpus_statistics(list(hypotheses), [list(references)])
-    return statistics
+    return load_bleu(tokenize)._extract_corpus_statistics(list(hypotheses), [list(references)])
 
 
 def bleu_evaluator(config: ExperimentConfig, prepared: Prepared) -> Callable[[Any], Mapping[str, float]]:

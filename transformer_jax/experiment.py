@@ -5,12 +5,12 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 
-from transformer_jax import bootstrap, extension
+from transformer_jax import bootstrap, evaluation, extension
 from transformer_jax.config import DecodeConfig, ExperimentConfig
 from transformer_jax.data.batching import training_batches
 from transformer_jax.data.corpora import open_corpus
@@ -18,17 +18,6 @@ from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.data.tokenizer import UNK
 from transformer_jax.errors import BadInput, Diverged
-from transformer_jax.evaluation import (
-    Metric,
-    bleu_evaluator,
-    bleu_statistics,
-    custom_scores,
-    load_bleu,
-    load_metrics,
-    matches,
-    measures,
-    perplexities,
-)
 from transformer_jax.files.atomic import explained, write_atomically, write_record
 from transformer_jax.files.paths import plain_folder
 from transformer_jax.metric_names import TRANSLATIONS, VALIDATION
@@ -41,6 +30,7 @@ from transformer_jax.runs.export import other_shapes
 from transformer_jax.runs.folder import RunFolder, facts_of
 from transformer_jax.runs.tracking import maker
 from transformer_jax.schema import is_meant_as_address
+from transformer_jax.training.debugging import Debugging
 from transformer_jax.training.kernels import with_checked_attention
 from transformer_jax.training.recorder import Ending
 from transformer_jax.training.together import refuse_incompatible
@@ -50,9 +40,6 @@ from transformer_jax.update.loss import check_loss
 from transformer_jax.update.optimizer import make_schedule, optimizer_of
 from transformer_jax.version import __version__
 
-if TYPE_CHECKING:
-    from transformer_jax.training.debugging import Debugging
-
 # Options that are known once the data is.
 FROM_DATA = ("model.vocab_size", "model.target_vocab_size")
 
@@ -61,7 +48,7 @@ def train_run(
     experiment: ExperimentConfig,
     folder: RunFolder | str | Path,
     params: Any = None,
-    debugging: "Debugging | None" = None,
+    debugging: Debugging | None = None,
 ) -> Ending:
     """Prepares the data if necessary, and trains in a folder or resumes the run there; returns how it ended.
 
@@ -107,7 +94,7 @@ def _train(
     experiments: Sequence[ExperimentConfig],
     folders: Sequence[RunFolder],
     params: Any = None,
-    debugging: "Debugging | None" = None,
+    debugging: Debugging | None = None,
 ) -> list[Ending]:
     """The way of one run, or of several that train together: checked, prepared, completed, trained."""
     keep_freed_memory()
@@ -137,7 +124,9 @@ def _train(
         )
         if params is not None and (differences := other_shapes(experiments[0], params)):
             raise BadInput(f"--init-from: weights of another model than the config's: {differences[0]}")
-        evaluator = bleu_evaluator(experiments[0], prepared) if experiments[0].decode.bleu_sentences else None
+        evaluator = (
+            evaluation.bleu_evaluator(experiments[0], prepared) if experiments[0].decode.bleu_sentences else None
+        )
         return train(experiments, prepared, folders, evaluator, params, debugging)
 
 
@@ -146,14 +135,14 @@ def try_out(config: ExperimentConfig) -> None:
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
     optimizer = optimizer_of(config.optimizer, schedule)
     check_loss(config.train)
-    custom = load_metrics(config.decode.metrics)
+    custom = evaluation.load_metrics(config.decode.metrics)
     measured = [*VALIDATION, *([*TRANSLATIONS, *custom] if config.decode.bleu_sentences else ())]
     if config.train.best_metric not in measured:
         raise BadInput(
             f"train.best_metric = {config.train.best_metric!r} is not among the validation metrics: "
             f"{', '.join(measured)}; bleu, exact_match and custom metrics need decode.bleu_sentences above 0"
         )
-    load_bleu(config.decode.bleu_tokenize)
+    evaluation.load_bleu(config.decode.bleu_tokenize)
     if config.train.tracker is not None:
         maker(config.train.tracker)
     if is_meant_as_address(config.data.corpus):
@@ -262,19 +251,19 @@ def evaluate_run(
     decode: DecodeConfig,
     test_set: TestSet,
     weights: str = "latest",
-    metrics: Mapping[str, Metric] | None = None,
+    metrics: Mapping[str, evaluation.Metric] | None = None,
 ) -> Evaluation:
     """Translates and scores a test set, every sentence once; with the metrics of `decode`, unless they are given."""
-    load_bleu(decode.bleu_tokenize)  # first, because it may be refused, like the metrics
-    metrics = load_metrics(decode.metrics) if metrics is None else metrics
+    evaluation.load_bleu(decode.bleu_tokenize)  # first, because it may be refused, like the metrics
+    metrics = evaluation.load_metrics(decode.metrics) if metrics is None else metrics
     known_by = identity(model, decode, test_set, metrics)
     # First: a pair that is longer than learned positions is an error.
     scores = model.score(list(zip(test_set.sources, test_set.references, strict=True)))
     translations = model.translations(test_set.sources, decode=decode, references=test_set.references, whole=True)
     hypotheses = [translation.line for translation in translations]
-    measured = measures(hypotheses, test_set.references, decode.bleu_tokenize)
-    measured |= custom_scores(metrics, test_set.sources, hypotheses, test_set.references)
-    right = matches(hypotheses, test_set.references)
+    measured = evaluation.measures(hypotheses, test_set.references, decode.bleu_tokenize)
+    measured |= evaluation.custom_scores(metrics, test_set.sources, hypotheses, test_set.references)
+    right = evaluation.matches(hypotheses, test_set.references)
     log_probabilities = [np.asarray(score.token_log_probabilities) for score in scores]
     record: dict[str, Any] = {
         "test_set": test_set.name,
@@ -284,7 +273,7 @@ def evaluate_run(
         "decode": dataclasses.asdict(decode),
         "measures": {name: {"score": each.score, "signature": each.signature} for name, each in measured.items()},
         "exact_match": bootstrap.counts(right, test_set.groups, test_set.clusters),
-        "perplexity": perplexities(log_probabilities, test_set.references),
+        "perplexity": evaluation.perplexities(log_probabilities, test_set.references),
         "hypotheses_sha256": evaluation_records.lines_sha256(hypotheses),
         "cut_sources": sum(t.source.full_length > len(t.source.tokens) for t in translations),
         "cut_translations": sum(t.hypotheses[0].at_limit for t in translations) if decode.eos == "normal" else 0,
@@ -292,7 +281,7 @@ def evaluate_run(
         "unknown_tokens": sum(score.tokens.count(UNK) for score in scores),  # of the references
         # For each sentence, so that two runs can be compared without their texts.
         "sentences": {
-            "bleu_statistics": bleu_statistics(hypotheses, test_set.references, decode.bleu_tokenize),
+            "bleu_statistics": evaluation.bleu_statistics(hypotheses, test_set.references, decode.bleu_tokenize),
             "log_probabilities": [round(float(values.sum()), 5) for values in log_probabilities],
             "tokens": [len(values) for values in log_probabilities],
             "exact_match": right,
@@ -304,7 +293,9 @@ def evaluate_run(
     return Evaluation(record, hypotheses)
 
 
-def identity(model: Run, decode: DecodeConfig, test_set: TestSet, metrics: Mapping[str, Metric]) -> dict[str, Any]:
+def identity(
+    model: Run, decode: DecodeConfig, test_set: TestSet, metrics: Mapping[str, evaluation.Metric]
+) -> dict[str, Any]:
     """The key of the record of an evaluation: model, search, test set and metrics."""
     return {
         "test_set_sha256": test_set.digest,

@@ -217,7 +217,8 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
         if self.num_heads % self.key_value_heads:
             hint = f"do not divide; set the first to {_nearest_divisor(self.num_heads, self.key_value_heads)}"
             yield self.clash("num_key_value_heads", "num_heads", hint=hint)
-        if self.positions in ("sinusoidal", "transformer_xl") and self.d_model % 2:
+        positions = None if self.parts.positions else self.positions
+        if positions in ("sinusoidal", "transformer_xl") and self.d_model % 2:
             yield self.clash("positions", "d_model", hint="pairs of sine and cosine need an even width")
         if self.target_vocab_size is not None and self.tie_embeddings == "all":
             yield self.clash("tie_embeddings", "target_vocab_size", hint="only one vocabulary can: use target or none")
@@ -233,7 +234,7 @@ class ModelConfig(Section, largest=LARGEST_SIZE):
             hint = f"do not divide; set {unset}, or num_heads to {_nearest_divisor(self.d_model, self.num_heads)}"
             yield self.clash("num_heads", "d_model", hint=hint)
             return  # the widths of a head are unknown
-        if self.positions == "rotary" and self.key_size % 2:
+        if positions == "rotary" and self.key_size % 2:
             yield f"positions = rotary and d_k = {self.key_size}: pairs of numbers need an even d_k"
         if self.mup_base_d_model is not None:
             try:

@@ -62,7 +62,7 @@ def here() -> Target:
 
 def parse_target(text: str) -> Target:
     """The devices that v5e:2x4, v5p:8x8x8, H100 or 64xH100 names."""
-    if (tpu := re.fullmatch(r"(\w+):(\d+x\d+(?:x\d+)?)", text)) and tpu[1] in CHIPS:
+    if (tpu := re.fullmatch(r"(\w+):(\d+x\d+(?:x\d+)?)", text)) and tpu[1] in CHIPS and not CHIPS[tpu[1]].gpu:
         layout = [int(size) for size in tpu[2].split("x")]
         if math.prod(layout) <= MAX_DEVICES:
             return _tpus(text, CHIPS[tpu[1]], layout)

@@ -133,7 +133,7 @@ KINDS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     Groups: ('regular expressions and settings as in JSON: [["bias$", {"weight_decay": 0}]]', _groups),
     NamedTexts: ('names and files as in JSON: {"long": {"source": "long.en", "target": "long.de"}}', _named_texts),
 }
-NOT_OF_THE_KIND = (ValueError, TypeError, KeyError, AttributeError, OverflowError, re.error)
+NOT_OF_THE_KIND = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, re.error)
 
 
 class Condition(NamedTuple):
@@ -210,9 +210,9 @@ class Option:
         return tuple(map(self._converted, value if isinstance(value, (list, tuple)) else [value]))
 
     def _converted(self, value: Any) -> Any:
-        if value in ("none", "None", "") and types.NoneType in self.kinds:
+        if isinstance(value, str) and value in ("none", "None", "") and types.NoneType in self.kinds:
             return None
-        if value in self.choices:
+        if isinstance(value, str) and value in self.choices:
             return value
         made, problem = self._of_a_kind(value)
         if problem := problem or self._outside(made):

@@ -46,7 +46,7 @@ X_BTD, MEMORY_BSD = (
 def test_layers_are_their_sublayers_in_the_papers_order(norm):
     """Self-attention, (attention to the memory,) feed-forward: the layer equals them called one by one."""
     config = small(norm=norm)
-    for layer, memory in ((build.encoder_layer(config), ()), (build.decoder_layer(config), (MEMORY_BSD,))):
+    for layer, memory in ((build.layer(config, "encoder"), ()), (build.layer(config, "decoder"), (MEMORY_BSD,))):
         arguments = (X_BTD, *memory, *[Context()] * (1 + len(memory)))
         variables = variables_of(layer, *arguments)
 

@@ -77,8 +77,6 @@ class BatchStatistics:
 class _Batches:
     """The pairs, their lengths with <eos>, and cutting a batch out of a plan: common to training and evaluation."""
 
-    _packed = False
-
     def __init__(self, pairs: TokenPairs, row_multiple: int):
         self._pairs = pairs
         self._row_multiple = row_multiple
@@ -86,8 +84,8 @@ class _Batches:
         self._target_lengths = pairs.target_lengths + 1
         self.shapes: tuple[Shape, ...] = ()
 
-    def _cut(self, plan: Plan, number: int, shards: Sequence[int], of: int, epoch: int = 0) -> tuple[Batch, np.ndarray]:
-        """The rows of these shards (ascending numbers) of a batch of the plan, and the pairs in them.
+    def _cut(self, plan: Plan, number: int, shards: Sequence[int], of: int) -> tuple[np.ndarray, np.ndarray, Shape]:
+        """The pairs in these shards (ascending numbers) of a batch of the plan, the number in each row, and the shape.
 
         Empty rows follow the real ones until their number is a multiple of `row_multiple`, itself a multiple of `of`:
         so a real row has the same number whatever `of` is.
@@ -98,13 +96,8 @@ class _Batches:
         begins = [min(first + shard * rows, end) for shard in shards]
         starts = [plan.row_starts[begin : min(begin + rows, end) + 1] for begin in begins]
         members = np.concatenate([plan.members[each[0] : each[-1]] for each in starts])
-        sizes, shape = np.concatenate([np.diff(each) for each in starts]), shape._replace(rows=rows * len(shards))
-        pairs, numbers = self._resampled(members, epoch)
-        return assemble(pairs, numbers, sizes, shape, packed=self._packed), members
-
-    def _resampled(self, members: np.ndarray, epoch: int) -> tuple[TokenPairs, np.ndarray]:
-        """Pairs that have these members of an epoch, and the numbers that they have there."""
-        return self._pairs, members
+        sizes = np.concatenate([np.diff(each) for each in starts])
+        return members, sizes, shape._replace(rows=rows * len(shards))
 
 
 class TrainingBatches(_Batches, ABC):
@@ -113,6 +106,8 @@ class TrainingBatches(_Batches, ABC):
     Every pair is in exactly one batch of an epoch. A pair with more than max_length tokens on a side, <eos> included,
     is dropped and counted.
     """
+
+    _packed = False
 
     def __init__(
         self,
@@ -144,8 +139,6 @@ class TrainingBatches(_Batches, ABC):
             grown = np.ceil(sampler.growth(*pairs.side(side)) * self._room[side]).astype(np.int64)
             self._room[side] = np.maximum(np.minimum(grown, limit), self._room[side])
         self._planned = [room[self._kept] for room in self._room]
-        self._kept_source_lengths = self._source_lengths[self._kept]
-        self._kept_target_lengths = self._target_lengths[self._kept]
         self._batches_of_shape = self._lay_out(tokens_per_batch, limit, num_shapes)
         self.steps_per_epoch = sum(self._batches_of_shape)
 
@@ -160,11 +153,12 @@ class TrainingBatches(_Batches, ABC):
     def batch(self, step: int, shards: Sequence[int] = (0,), of: int = 1) -> Batch:
         """The rows of these shards (ascending numbers) of a step's batch; the rows of all shards are the batch."""
         epoch, number = divmod(step, self.steps_per_epoch)
-        return self._cut(self._plan_of(epoch), number, shards, of, epoch)[0]
+        members, sizes, shape = self._cut(self._plan_of(epoch), number, shards, of)
+        pairs, numbers = self._resampled(members, epoch) if self._samplers else (self._pairs, members)
+        return assemble(pairs, numbers, sizes, shape, packed=self._packed)
 
     def _resampled(self, members: np.ndarray, epoch: int) -> tuple[TokenPairs, np.ndarray]:
-        if not self._samplers:
-            return self._pairs, members
+        """New segmentations of these pairs, and the numbers that they have there."""
         arrays = []
         for side, (sampler, room) in enumerate(zip(self._samplers, self._room, strict=True)):
             (tokens, offsets), sentences = self._pairs.side(side), []
@@ -190,7 +184,8 @@ class TrainingBatches(_Batches, ABC):
         """Statistics of the batches as they are trained on, with the rows added for devices and accumulation."""
         shapes = [shape._replace(rows=_rounded_up(shape.rows, self._row_multiple)) for shape in self.shapes]
         counted = tuple(zip(shapes, self._batches_of_shape, strict=True))
-        source_tokens, target_tokens = int(self._kept_source_lengths.sum()), int(self._kept_target_lengths.sum())
+        source_lengths, target_lengths = self._source_lengths[self._kept], self._target_lengths[self._kept]
+        source_tokens, target_tokens = int(source_lengths.sum()), int(target_lengths.sum())
         cells = sum(n * shape.rows * (shape.source + shape.target) for shape, n in counted)
         return BatchStatistics(
             pairs=len(self._kept),
@@ -199,7 +194,7 @@ class TrainingBatches(_Batches, ABC):
             shapes=counted,
             source_tokens=source_tokens,
             target_tokens=target_tokens,
-            longest_target=int(self._kept_target_lengths.max()),
+            longest_target=int(target_lengths.max()),
             share=(source_tokens + target_tokens) / cells,
         )
 
@@ -316,7 +311,8 @@ class EvaluationBatches(_Batches):
         return np.unique(self._plan.batches[:, 2], return_index=True)[1].tolist()
 
     def batch(self, number: int, shards: Sequence[int] = (0,), of: int = 1) -> Batch:
-        batch, members = self._cut(self._plan, number, shards, of)
+        members, sizes, shape = self._cut(self._plan, number, shards, of)
+        batch = assemble(self._pairs, members, sizes, shape, packed=False)
         pair_index = np.full(len(batch.source), -1, np.int32)
         pair_index[: len(members)] = members
         return batch._replace(pair_index=pair_index)

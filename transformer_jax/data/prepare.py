@@ -21,16 +21,7 @@ from transformer_jax.config import DataConfig, ExperimentConfig, ModelConfig
 from transformer_jax.data.cleaning import HeldOut, Rejected, clean, require_readable
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpora.corpus import Corpus, Labels, Pair
-from transformer_jax.data.prepared import (
-    FORMAT,
-    MANIFEST,
-    SIDES,
-    Prepared,
-    groups_path,
-    read_manifest,
-    texts_path,
-    write_arrays,
-)
+from transformer_jax.data.prepared import FORMAT, LABELS, MANIFEST, SIDES, TEXTS, Prepared, read_manifest, write_arrays
 from transformer_jax.data.tokenizer import SymbolKind, Tokenizer, load_tokenizer, train_sentencepiece, train_symbols
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files import atomic, paths
@@ -264,10 +255,10 @@ def _write_split(
     facts: dict[str, Any] = {"arrays": arrays}
     if split != "train":
         records = ({"source": source, "target": target} for pairs, _ in text.blocks(split) for source, target in pairs)
-        facts["texts_sha256"] = _write_records(texts_path(folder, split), records)
+        facts["texts_sha256"] = _write_records(folder / f"{split}.{TEXTS}", records)
     if split in text.labelled:
         labels = (label for pairs, given in text.blocks(split) for label in given or [{} for _ in pairs])
-        facts["groups_sha256"] = _write_records(groups_path(folder, split), labels)
+        facts["groups_sha256"] = _write_records(folder / f"{split}.{LABELS}", labels)
     return facts
 
 

@@ -20,6 +20,7 @@ from transformer_jax.files.paths import inside
 from transformer_jax.files.record import read_record, typed
 
 MANIFEST = "manifest.json"
+TEXTS, LABELS = "texts.jsonl", "groups.jsonl"  # the ends of the names of a split's files
 FORMAT = 1
 OFFSET = np.dtype("<i8")
 # Types of token arrays. Others of a manifest are errors: an array of objects would hold pointers.
@@ -170,7 +171,7 @@ class Prepared:
     def texts(self, split: str) -> tuple[list[str], list[str]]:
         """The sources and references of any split but train, as they were given: they never passed a tokenizer."""
         digest = self._facts(split, "texts_sha256")["texts_sha256"]
-        records = _read_records(texts_path(self.directory, split), digest, {"source", "target"})
+        records = _read_records(self._file(f"{split}.{TEXTS}"), digest, {"source", "target"})
         return [record["source"] for record in records], [record["target"] for record in records]
 
     def groups(self, split: str) -> list[dict[str, str]] | None:
@@ -189,7 +190,7 @@ class Prepared:
 
     def _labels(self, split: str) -> list[dict[str, str]] | None:
         digest = self._facts(split).get("groups_sha256")
-        return None if digest is None else _read_records(groups_path(self.directory, split), digest)
+        return None if digest is None else _read_records(self._file(f"{split}.{LABELS}"), digest)
 
     def texts_digest(self, split: str) -> str:
         """The digest of a split's texts; "" if there is no such split."""
@@ -259,9 +260,9 @@ class Prepared:
             for name, array in facts["arrays"].items():
                 _require(self._file(f"{split}.{name}"), array["sha256"])
             if "texts_sha256" in facts:
-                _require(texts_path(self.directory, split), facts["texts_sha256"])
+                _require(self._file(f"{split}.{TEXTS}"), facts["texts_sha256"])
             if "groups_sha256" in facts:
-                _require(groups_path(self.directory, split), facts["groups_sha256"])
+                _require(self._file(f"{split}.{LABELS}"), facts["groups_sha256"])
 
     def _file(self, name: str) -> Path:
         return inside(self.directory, name, self.directory / MANIFEST)
@@ -286,14 +287,6 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     if "source" not in manifest["tokenizers"]:
         raise BadInput(f"{path}: is damaged: it has no tokenizer of the source")
     return manifest
-
-
-def texts_path(directory: Path, split: str) -> Path:
-    return inside(directory, f"{split}.texts.jsonl", directory / MANIFEST)
-
-
-def groups_path(directory: Path, split: str) -> Path:
-    return inside(directory, f"{split}.groups.jsonl", directory / MANIFEST)
 
 
 def _read_records(path: Path, digest: str, needed: Collection[str] = ()) -> list[dict[str, str]]:

@@ -28,11 +28,11 @@ BASES: dict[str, type] = {
 }
 
 
-def module_class(config: ModelConfig, part: str, default: type) -> Any:
+def module_class(config: ModelConfig, part: str, default: type | None = None) -> Any:
     """The class of one of `model.parts`: the custom one that the config names, or the default."""
     chosen = getattr(config.parts, part)
     if chosen is None:
-        return default
+        return default or BASES[part]
     custom = extension.load_object(chosen) if isinstance(chosen, str) else chosen
     if not (isinstance(custom, type) and issubclass(custom, BASES[part])):
         raise BadInput(f"model.parts.{part} = {chosen}: must be a class derived from {BASES[part].__name__}")
@@ -42,7 +42,7 @@ def module_class(config: ModelConfig, part: str, default: type) -> Any:
 def with_loaded_modules(config: ModelConfig) -> ModelConfig:
     """The config with custom modules as classes, so that programs read no files while they are traced."""
     named = [part for part in BASES if getattr(config.parts, part) is not None]
-    classes = {part: module_class(config, part, BASES[part]) for part in named}
+    classes = {part: module_class(config, part) for part in named}
     return dataclasses.replace(config, parts=dataclasses.replace(config.parts, **classes))
 
 
@@ -54,7 +54,7 @@ def norm_class(config: ModelConfig) -> ModuleClass:
 
 def attention(config: ModelConfig, stack: Stack) -> Any:
     implementation = config.attention_implementation
-    return module_class(config, "attention", MultiHeadAttention)(
+    return module_class(config, "attention")(
         num_heads=config.num_heads,
         d_k=config.key_size,
         d_v=config.value_size,
@@ -75,7 +75,7 @@ def feed_forward(config: ModelConfig, stack: Stack) -> Any:
     base = config.mup_base_widths()
     share_D, share_F = base["d_model"] / config.d_model, base["d_ff"] / config.d_ff
     widths = float(base["d_model"]), float(share_F * config.inner_width)
-    return module_class(config, "feed_forward", FeedForward)(
+    return module_class(config, "feed_forward")(
         d_ff=config.inner_width,
         activation=config.activation,
         dropout=config.activation_dropout,
@@ -86,16 +86,8 @@ def feed_forward(config: ModelConfig, stack: Stack) -> Any:
     )
 
 
-def encoder_layer(config: ModelConfig) -> Any:
-    return _layer(config, "encoder", EncoderLayer)
-
-
-def decoder_layer(config: ModelConfig) -> Any:
-    return _layer(config, "decoder", DecoderLayer)
-
-
-def _layer(config: ModelConfig, stack: Stack, default: type) -> Any:
-    return module_class(config, f"{stack}_layer", default)(
+def layer(config: ModelConfig, stack: Stack) -> Any:
+    return module_class(config, f"{stack}_layer")(
         attention_cls=functools.partial(attention, config, stack),
         feed_forward_cls=functools.partial(feed_forward, config, stack),
         placement=config.norm,
@@ -132,12 +124,12 @@ def position_limit(config: ModelConfig) -> int | None:
 
 
 def encoder(config: ModelConfig) -> Encoder:
-    layer_cls = functools.partial(encoder_layer, config)
+    layer_cls = functools.partial(layer, config, "encoder")
     return Encoder(layer_cls, config.num_encoder_layers, **_stack_fields(config, causal=False))
 
 
 def decoder(config: ModelConfig) -> Decoder:
-    layer_cls, divisor = functools.partial(decoder_layer, config), config.d_model / config.base_d_model
+    layer_cls, divisor = functools.partial(layer, config, "decoder"), config.d_model / config.base_d_model
     return Decoder(layer_cls, config.num_decoder_layers, **_stack_fields(config, causal=True), output_divisor=divisor)
 
 
@@ -152,7 +144,7 @@ def _stack_fields(config: ModelConfig, causal: bool) -> dict[str, Any]:
 
 def embedding(config: ModelConfig, vocab_size: int, is_output: bool = False) -> Any:
     """An embedding of the model. An output's table is only multiplied, never looked up: it begins as "normal"."""
-    return module_class(config, "embedding", Embedding)(
+    return module_class(config, "embedding")(
         vocab_size=vocab_size,
         d_model=config.d_model,
         is_scaled=config.scale_embeddings,

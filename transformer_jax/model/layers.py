@@ -61,7 +61,7 @@ class Linear(nn.Module):
         width, outputs = math.prod(widths), math.prod(features)
         kernel = self.param("kernel", self.kernel_init, (width, outputs)).astype(self.dtype)
         x = x.astype(self.dtype)
-        if tpu.are_wanted():
+        if tpu.WANTED.get():
             y = tpu.product(x, kernel.reshape(*widths, *features), axes)
         elif explicit_mesh(x, kernel) is not None:
             y = contracted(x, reshaped(kernel, *widths, *features), axes)

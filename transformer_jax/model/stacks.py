@@ -48,11 +48,9 @@ def _attended(
     attention: Any, query: jax.Array, key_value: jax.Array | None, context: Context
 ) -> tuple[jax.Array, Cache | None]:
     """The output of attention, and its cache. Without one it is a plain call, whose output flax captures."""
-    check_context(context=context)
     if context.cache is None:
         return attention(query, key_value, context), None
-    output: tuple[jax.Array, Cache] = attention.with_context(query, key_value, context)
-    return output
+    return attention.with_context(query, key_value, context)
 
 
 class EncoderLayer(_Layer):
@@ -92,7 +90,7 @@ class DecoderLayer(_Layer):
     def __call__(
         self, x_BTD: jax.Array, memory_BSD: jax.Array | None, context: Context, cross_context: Context
     ) -> tuple[jax.Array, LayerCache | None]:
-        check_context(cross_context=cross_context)
+        check_context(context=context, cross_context=cross_context)
         if cross_context.window is not None or cross_context.is_causal or cross_context.segments_BT is not None:
             raise ValueError("cross_context: window, is_causal and segments_BT are for self-attention, in `context`")
         y = self.self_attention_residual.pre(x_BTD)
@@ -175,9 +173,7 @@ def _in_order(stack: _Stack) -> list[tuple[Any, Positions]]:
     return [(layers[i % len(layers)], positions[i % len(positions)]) for i in range(stack.num_layers)]
 
 
-def _of_layer(
-    stack: _Stack, context: Context, layer: int, encoding: Positions | None = None, cache: Any = None
-) -> Context:
+def _of_layer(stack: _Stack, context: Context, layer: int, encoding: Positions | None, cache: Any) -> Context:
     head_mask = context.head_mask
     if head_mask is not None:
         shape, layers = jnp.shape(head_mask), stack.num_layers

@@ -12,7 +12,7 @@ from transformer_jax.model.meshes import precision_of
 # How many logits a TPU of these kinds computes at once in training: 256 tokens of a base model, which in bfloat16 stay
 # in fast memory (VMEM). This saves a fifth of a step's memory traffic.
 LOGITS_AT_ONCE = {"TPU v5 lite": 256 * 37_000, "TPU v6 lite": 256 * 37_000}
-_WANTED: ContextVar[bool] = ContextVar("products_for_tpus", default=False)
+WANTED: ContextVar[bool] = ContextVar("products_for_tpus", default=False)
 
 
 @contextlib.contextmanager
@@ -24,15 +24,11 @@ def products_for_tpus(wanted: bool) -> Iterator[None]:
     base with two layers per stack has 19 % more traffic and needs 9 % more temporary memory. On GPUs it changes little,
     and delays messages.
     """
-    token = _WANTED.set(wanted)
+    token = WANTED.set(wanted)
     try:
         yield
     finally:
-        _WANTED.reset(token)
-
-
-def are_wanted() -> bool:
-    return _WANTED.get()
+        WANTED.reset(token)
 
 
 def product(x: jax.Array, kernel: jax.Array, axes: int) -> jax.Array:

@@ -128,8 +128,7 @@ class Transformer(nn.Module):
         fields = {"head_mask": self._checked(head_masks).get("encoder"), "deterministic": deterministic}
         rows = inputs.source_mask, inputs.source_segments, inputs.source_positions
         context = self._context(source_BS, *rows, is_causal=False, **fields)
-        memory_BSD: jax.Array = self.encoder(self.source_embedding(source_BS), context)
-        return memory_BSD
+        return self.encoder(self.source_embedding(source_BS), context)
 
     def decode(
         self,
@@ -153,8 +152,7 @@ class Transformer(nn.Module):
         rows = inputs.target_mask, inputs.target_segments, inputs.target_positions
         context = self._context(target_BT, *rows, is_causal=True, **fields)
         x_BTD, memory_BSD = self._target_embedding(target_BT), jnp.asarray(memory_BSD)
-        decoded: Any = self.decoder(x_BTD, memory_BSD, context, cross.replace(head_mask=masks.get("cross")))
-        return decoded[0]
+        return self.decoder(x_BTD, memory_BSD, context, cross.replace(head_mask=masks.get("cross")))[0]
 
     def _context(
         self, tokens_BT: ArrayLike, mask: Any, segments_BT: Any, positions_BT: Any, is_causal: bool, **fields: Any
@@ -172,8 +170,7 @@ class Transformer(nn.Module):
             of_later = causal_mask(jnp.shape(tokens_BT)[1]) if is_causal else None
             of_segments = None if segments_BT is None else segment_mask(segments_BT, segments_BT)
             mask, segments_BT = combine_masks(of_later, mask, of_segments), None
-        default: Context = context.replace(mask=mask, lengths_B=lengths_B, is_causal=is_causal, segments_BT=segments_BT)
-        return default
+        return context.replace(mask=mask, lengths_B=lengths_B, is_causal=is_causal, segments_BT=segments_BT)
 
     def _checked(self, head_masks: HeadMasks | None) -> HeadMasks:
         """A mask of another name would have no effect."""
@@ -270,5 +267,4 @@ def matmul_precision(config: ModelConfig) -> contextlib.AbstractContextManager[N
 def abstract_params(config: ModelConfig) -> Any:
     """The shapes and types of a model's parameters, which are not computed."""
     tokens = jnp.ones((1, 1), jnp.int32)
-    variables: Any = jax.eval_shape(Transformer(config).init, jax.random.key(0), tokens, tokens)
-    return variables["params"]
+    return jax.eval_shape(Transformer(config).init, jax.random.key(0), tokens, tokens)["params"]

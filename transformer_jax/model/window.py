@@ -20,8 +20,7 @@ def is_long(context: Context, length: int) -> bool:
 def mask_of(context: Context, length: int) -> jax.Array | None:
     """The mask of the context and of its window, 11TS, or B1TS within segments."""
     if context.window is None:
-        mask: jax.Array | None = context.mask
-        return mask
+        return context.mask
     distances_TS = jnp.arange(length)[None] - jnp.arange(length)[:, None]
     near_11TS = near_mask(distances_TS, context.window, context.is_causal)[None, None]
     segments_BT = context.segments_BT

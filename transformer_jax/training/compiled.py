@@ -39,7 +39,6 @@ from transformer_jax.update import sharding
 from transformer_jax.update.loss import Objective, TokenSums, load_loss
 from transformer_jax.update.optimizer import check_experiment, make_optimizer, mup_rate_factors, optimizer_of
 from transformer_jax.update.step import (
-    IntervalSums,
     Optimizer,
     StepOutcome,
     TrainState,
@@ -102,8 +101,7 @@ def make_train_step(
             )
         # jax.jit would take a seed of Python for an int32.
         seed = seed if isinstance(seed, jax.Array) else np.uint32(seed)
-        result: tuple[TrainState, StepOutcome] = jitted(seed, state, batch)
-        return result
+        return jitted(seed, state, batch)
 
     return step
 
@@ -268,26 +266,22 @@ class CompiledRuns:
         def take(tree: Any, run: int) -> Any:
             return jax.tree.map(lambda leaf: leaf[run], tree)
 
-        def zeros() -> IntervalSums:
-            return jax.tree.map(lambda leaf: jnp.zeros(runs, leaf.dtype), IntervalSums.zero())
-
         self.abstract_states = jax.tree.map(
             lambda leaf, place: jax.ShapeDtypeStruct((*runs, *leaf.shape), leaf.dtype, sharding=place), abstract, of_all
         )
+        sums = self.abstract_states.sums
         self._take = jax.jit(take, out_shardings=of_one)
         self._take_params = jax.jit(take, out_shardings=of_one.params)
         self._join = jax.jit(lambda *each: jax.tree.map(lambda *leaves: jnp.stack(leaves), *each), out_shardings=of_all)
-        self._zero_sums = jax.jit(zeros, out_shardings=everywhere)
+        self._zero_sums = jax.jit(lambda: jax.tree.map(jnp.zeros_like, sums), out_shardings=everywhere)
 
     def advance(self, states: TrainState, batch: Any) -> tuple[TrainState, StepOutcome]:
         """The states after one more step, and its outcome. The old states are given away."""
-        result: tuple[TrainState, StepOutcome] = self.step_program(*self.step_arguments, states, batch)
-        return result
+        return self.step_program(*self.step_arguments, states, batch)
 
     def evaluate(self, params: Any, batch: Any) -> TokenSums:
         """The sums of a batch without dropout."""
-        sums: TokenSums = self.evaluation_program(*self.evaluation_arguments, params, batch)
-        return sums
+        return self.evaluation_program(*self.evaluation_arguments, params, batch)
 
     @property
     def waited(self) -> float:

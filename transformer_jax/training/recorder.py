@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import optax
@@ -34,23 +34,6 @@ class Ending:
     why: str
     final: bool = True
     diverged: bool = False
-
-
-class Notes(NamedTuple):
-    """What a checkpoint knows of its run besides the state. Stored as a dict with these keys."""
-
-    target_tokens: int
-    batches: str  # a digest
-    data: str  # a digest
-    best: dict[str, Any]  # the criterion
-    diverged: str
-    perplexity: float
-    validations: list[dict[str, Any]]
-    logged_step: int
-
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> "Notes":
-        return cls(*(stored[name] for name in cls._fields))
 
 
 @dataclasses.dataclass(eq=False)
@@ -102,30 +85,30 @@ class Recorder:
         A checkpoint is of the state before the validation of its step, whose scores are only in metrics.jsonl.
         """
         if step > 0:
-            self._resume_counts(step, Notes.of(notes))
+            self._resume_counts(step, notes)
         self.metrics_file.begin(step)
         if not self.is_new:
             # Not earlier: a run that cannot be resumed is not changed.
             record_config(self.folder, self.config, self.setup)
 
-    def _resume_counts(self, step: int, notes: Notes) -> None:
-        if notes.data != self.setup.data or notes.batches != self.setup.batches.digest:
+    def _resume_counts(self, step: int, notes: Mapping[str, Any]) -> None:
+        if notes["data"] != self.setup.data or notes["batches"] != self.setup.batches.digest:
             raise BadInput(
                 f"{self.folder.path}: its prepared data has changed since the checkpoint of step {step}; "
                 "put the old data back, or use another --workdir"
             )
-        self.logged_tokens, self.divergence = notes.target_tokens, notes.diverged
-        before = Criterion(**notes.best)
+        self.logged_tokens, self.divergence = notes["target_tokens"], notes["diverged"]
+        before = Criterion(**notes["best"])
         if not self.criterion.compares_with(before):
             self.tell(f"best is the {self.criterion} now, it was the {before}: the best starts anew")
         self.criterion = self.criterion.after(before, step)
         lines = processes().broadcast(last_lines(self.folder.metrics, step) if self.folder.writes else None)
         self.logged_step = max((line["step"] for line in lines), default=0)
-        self.perplexity, self.validations = notes.perplexity, notes.validations
-        if self.logged_step < notes.logged_step:
+        self.perplexity, self.validations = notes["perplexity"], notes["validations"]
+        if self.logged_step < notes["logged_step"]:
             self.tell(
                 f"{self.folder.metrics} ends at step {self.logged_step:,}, before the line of step "
-                f"{notes.logged_step:,} that the checkpoint of step {step:,} knows: lines are lost",
+                f"{notes['logged_step']:,} that the checkpoint of step {step:,} knows: lines are lost",
                 "warning: ",
             )
         for line in lines:
@@ -212,19 +195,19 @@ class Recorder:
     def save(self, step: int, state: Any) -> None:
         """Starts to write a checkpoint."""
         self.folder.refuse_other_training()
-        notes = Notes(
-            target_tokens=self.logged_tokens,
-            batches=self.setup.batches.digest,
-            data=self.setup.data,
-            best=self.criterion._asdict(),
-            diverged=self.divergence,
-            perplexity=self.perplexity,
-            validations=self.validations,
-            logged_step=self.logged_step,
-        )
+        notes = {  # what a checkpoint knows of its run besides the state
+            "target_tokens": self.logged_tokens,
+            "batches": self.setup.batches.digest,
+            "data": self.setup.data,
+            "best": self.criterion._asdict(),
+            "diverged": self.divergence,
+            "perplexity": self.perplexity,
+            "validations": self.validations,
+            "logged_step": self.logged_step,
+        }
         self.metrics_file.sync()
         self.folder.push()  # first: a bucket that has a checkpoint has the metrics up to it
-        self.checkpoints.save(step, state, notes._asdict())
+        self.checkpoints.save(step, state, notes)
 
     def wait(self) -> None:
         """Waits until the last checkpoint is complete."""

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -31,13 +31,11 @@ from transformer_jax.runs.checkpoint import DamagedCheckpoint
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.runs.metrics import count_text
 from transformer_jax.training.compiled import COMPILE_THREADS, Advance, CompiledRuns
+from transformer_jax.training.debugging import Debugging
 from transformer_jax.training.progress import ProgressLine, Throughput, header
 from transformer_jax.training.recorder import Ending, Recorder
 from transformer_jax.training.setup import RunSetup
 from transformer_jax.update.step import StepOutcome, TrainState
-
-if TYPE_CHECKING:
-    from transformer_jax.training.debugging import Debugging
 
 # How many steps the host may be ahead of the devices.
 STEPS_AHEAD = 2
@@ -51,7 +49,7 @@ def train(
     folders: Sequence[RunFolder],
     evaluator: Evaluator | None = None,
     params: Any = None,
-    debugging: "Debugging | None" = None,
+    debugging: Debugging | None = None,
 ) -> list[Ending]:
     """Trains runs, or resumes them, until they end; returns how each ended.
 

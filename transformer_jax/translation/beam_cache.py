@@ -34,9 +34,8 @@ class Stepper:
     """One model with its parameters, as a search needs it: `step`, `reorder`, and `grow` for stages."""
 
     def __init__(self, config: ModelConfig, params: Any):
-        if config.attention_implementation in ("auto", "cudnn"):  # cuDNN's kernels do not take the mask of beams
-            config = dataclasses.replace(config, attention_implementation="plain")
-        self._model = Transformer(config)
+        # cuDNN's kernels do not take the mask of beams.
+        self._model = Transformer(dataclasses.replace(config, attention_implementation="plain"))
         self._variables = {"params": _matrices_as_used(params, "kernel", config)}
         # Embeddings are looked up in full precision, and only multiplied in the type of the products.
         self._logits_variables = {"params": _matrices_as_used(params, "embedding/table", config)}

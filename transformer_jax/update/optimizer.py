@@ -244,8 +244,7 @@ def _make(
 def _find(name: str) -> Callable[..., Any]:
     """A function of optax that takes learning_rate and makes an optimizer, or a custom one."""
     if is_meant_as_address(name):
-        custom: Callable[..., Any] = load_object(name)
-        return custom
+        return load_object(name)
     makers = {
         key: value
         for key, value in {**vars(optax.contrib), **vars(optax)}.items()

@@ -17,12 +17,11 @@ from itertools import count, islice, product
 from string import ascii_lowercase
 from typing import Any
 
-from transformer_jax.config import TOY_TASKS, DataConfig, TaskConfig
+from transformer_jax.config import SPLITS, TOY_TASKS, DataConfig, TaskConfig
 from transformer_jax.data.corpora.corpus import Chunk, Corpus, Pair
 from transformer_jax.errors import BadInput
 from transformer_jax.grammar import CorpusSection, Rng, sentence_pairs
 
-_COMMON_SPLITS = ("train", "valid", "test")
 _SPECIAL_SPLITS = {"test_long": CorpusSection.LONG, "test_compositional": CorpusSection.COMPOSITIONAL}
 # The corpus counts as exhausted after this many sentences in a row that are not new.
 _PATIENCE = 100_000
@@ -51,7 +50,7 @@ class TaskCorpus(Corpus):
 
 def splits(task: str) -> tuple[str, ...]:
     """The names of the splits a task has."""
-    return (*_COMMON_SPLITS, *_SPECIAL_SPLITS) if task == "grammar" else _COMMON_SPLITS
+    return (*SPLITS, *_SPECIAL_SPLITS) if task == "grammar" else SPLITS
 
 
 def generate(task: str, split: str, *, size: int, seed: int = 0, **options: Any) -> list[Pair]:
@@ -102,7 +101,7 @@ def _distinct(stream: Iterator[Pair], belongs: Callable[[str], bool]) -> Iterato
 
 def _belongs(split: str, source: str) -> bool:
     """Whether a sentence may be in the split: a tenth of all may be in `valid`, a tenth in `test`."""
-    if split not in _COMMON_SPLITS:
+    if split not in SPLITS:
         return True
     share = hashlib.blake2b(source.encode(), digest_size=4).digest()
     position = int.from_bytes(share, "big") / 2**32
