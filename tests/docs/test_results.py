@@ -322,23 +322,24 @@ def test_gains_on_longer_sentences_and_losses_are_those_of_the_runs():
     gains = {split: np.subtract(of["relative"], of["sinusoidal"]) for split, of in bleu.items()}
     (said,) = re.findall(rf"smaller there, by ({NUMBER}) and ({NUMBER}) in the two seeds", page)
     assert said == tuple(f"{loss:.1f}" for loss in gains["test"] - gains["long"])
-    variants = ("sinusoidal", "relative")
-    here = [curves("sentence-lengths")[variant, "0"][-1] for variant in variants]
-    assert [row["step"] for row in here] == [1800, 1800]
-    losses = [row["valid_loss"] for row in here]
-    assert "in seed 0, it is {:.2f} and {:.2f} after 1,800".format(*losses) in page
     others = {}
     for name in ("recipe", "longer"):
         lines = csv.DictReader((RESULTS / f"sentence-lengths/{name}.csv").read_text().splitlines())
-        others[name] = {(row["variant"], int(row["updates"])): row for row in lines}
-    losses = [float(others["recipe"][variant, 1050]["valid_loss"]) for variant in variants]
-    assert "size is {:.2f} with sinusoids and {:.2f} with relative positions".format(*losses) in page
+        others[name] = {(row["variant"], int(row["updates"])): row for row in lines if row["seed"] == "0"}
+    relative, sinusoidal = (others["recipe"][variant, 2450] for variant in ("relative", "sinusoidal"))
+    for split, gain, place in (
+        ("test", "have {:.1f} BLEU more than", "of training"),
+        ("long", "and {:.1f} more", "ones"),
+    ):
+        scores = [float(row[f"bleu_{split}"]) for row in (relative, sinusoidal)]
+        assert "{} ({:.1f} and {:.1f})".format(place, *scores) in page and gain.format(scores[0] - scores[1]) in page
     last = others["longer"]["sinusoidal", 3600]
-    said = rf"a run of 3,600 with sinusoids has ({NUMBER}) BLEU on `test` and ({NUMBER}) on `long`"
+    said = rf"a run of 3,600 has ({NUMBER}) BLEU on `test` and ({NUMBER}) on `long`"
     assert re.findall(said, page) == [(f"{float(last['bleu_test']):.1f}", f"{float(last['bleu_long']):.1f}")]
     recipe = [json.loads(line) for line in (RESULTS / "multi30k/metrics.jsonl").read_text().splitlines()]
     as_much = next(line["valid_loss"] for line in recipe if line["step"] == 2240 and "valid_loss" in line)
-    assert f"validation loss is {float(last['valid_loss']):.2f}, where" in page and f"has {as_much:.2f} after" in page
+    assert f"validation loss is {float(last['valid_loss']):.2f}, where" in page
+    assert f"{as_much:.2f} after as many" in page
 
 
 # What each page says that such a sweep would find, of which metric.
