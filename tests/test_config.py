@@ -1,8 +1,10 @@
 """The schema's content: the paper's defaults, contradictions, every file in configs/, every option within reach."""
 
+import functools
 import json
 import re
 
+import numpy as np
 import pytest
 
 from tests.support.places import ROOT
@@ -88,6 +90,14 @@ def test_options_that_others_replace_contradict_nothing():
     with pytest.raises(ConfigError, match="needs 20 validations"):
         TrainConfig(steps=1000, validations=19, until_flat=0.005)
     assert OptimizerConfig(warmup_steps=0, warmup_share=0.1).warmup_of(100) == 10
+
+
+@pytest.mark.parametrize("path", [option.path for option in OPTIONS])
+def test_an_array_is_a_value_or_a_problem_of_an_option(path):
+    *groups, name = path.split(".")
+    values = functools.reduce(lambda inner, group: {group: inner}, reversed(groups), {name: np.array(["x", "y"])})
+    with pytest.raises(ConfigError):
+        from_config_dict(values)
 
 
 def test_json_and_config_dict_round_trip():

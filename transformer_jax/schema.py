@@ -201,7 +201,7 @@ class Option:
 
     def converted(self, value: Any) -> Any:
         """The value as it is stored; a text is read as on a command line. BadInput says what is wrong with it."""
-        if self.is_path and value == self.default:
+        if self.is_path and isinstance(value, str) and value == self.default:
             return value  # the same text for every user and machine; whatever uses it expands it
         if not self.is_tuple:
             return self._converted(value)
