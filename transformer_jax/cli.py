@@ -21,7 +21,7 @@ from transformer_jax.commands.configuration import split_overrides
 from transformer_jax.errors import BadInput, ConfigError, Failed, did_you_mean, is_of_memory, visible
 from transformer_jax.extension import UserCodeError
 from transformer_jax.extras import require
-from transformer_jax.files import output, remote
+from transformer_jax.files import output, paths, remote
 from transformer_jax.version import __version__
 
 # Each is a module of `commands/`: its docstring is the help, and it has add_arguments(parser) and run(arguments).
@@ -76,7 +76,7 @@ def _is_of_backends(error: Exception) -> bool:
 
 
 def _report(*lines: str) -> None:
-    print(*lines, sep="\n", file=sys.stderr)
+    print(*map(paths.as_typed, lines), sep="\n", file=sys.stderr)
 
 
 def _run(arguments: list[str]) -> int:

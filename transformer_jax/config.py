@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -626,6 +626,16 @@ def why_unused(path: str, configs: Collection[ExperimentConfig]) -> str | None:
     if all(schema.value_at(config, option.path) in (None, (), {}) for config in configs):
         return None
     return f"has no effect here: it needs {option.condition.needs}"
+
+
+def placed(problems: Iterable[str], typed: Collection[str], file: str) -> list[str]:
+    """Each problem after the place to correct it: an option that was typed on the command line, or else the file."""
+    found = []
+    for problem in problems:
+        name = problem.partition(" ")[0].rstrip(":")
+        is_typed = any(f"{path}.".startswith(f"{name}.") for path in typed)
+        found.append(f"--config.{problem}" if is_typed else f"{file}: {problem}")
+    return found
 
 
 def unused_options(typed: Collection[str], configs: Collection[ExperimentConfig]) -> list[str]:

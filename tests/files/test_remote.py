@@ -17,6 +17,7 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extras import MissingPackages
 from transformer_jax.files import remote
 from transformer_jax.files.atomic import Locked
+from transformer_jax.files.progress import tell
 from transformer_jax.runs.folder import RunFolder
 from transformer_jax.sweeps.folder import SweepFolder
 
@@ -288,7 +289,7 @@ def test_copies_of_killed_processes_are_removed_after_a_day(url, copies):
     assert not state.exists() and (copies / f"{new.relative_to(copies).parts[0]}.json").exists()
 
 
-def test_a_run_in_a_bucket_is_the_run_on_a_disk(url, tmp_path, copies):
+def test_a_run_in_a_bucket_is_the_run_on_a_disk(url, tmp_path, copies, capsys):
     """Interrupted, gone on with on another machine, evaluated on a third one, deleted, and started again."""
     often, flags = "train.log_every=6", [f"--workdir={url}/run"]
     train_here(tmp_path / "disk", often)
@@ -300,7 +301,16 @@ def test_a_run_in_a_bucket_is_the_run_on_a_disk(url, tmp_path, copies):
     assert all((ours[name] == theirs[name]).all() for name in theirs)
     remote.close()
     assert cli.main(["evaluate", *flags, "--config.decode.beam=1", "--config.decode.extra_length=2"]) == 0
+    assert f"\n{url}/run/translations/test." in capsys.readouterr().out
     assert any(name.startswith("translations/") for name in there(f"{url}/run"))
     for blob in remote._bucket("bucket")[0].list_blobs(prefix="run/"):
         blob.delete()
     assert "resuming" not in train_here(tmp_path / "run", often, "train.steps=12", flags=flags)
+
+
+def test_messages_have_addresses_and_not_the_paths_of_copies(url, capsys, copies):
+    path = remote.mirrored(f"{url}/nothing")
+    tell(f"{path}/run: is not a run")
+    assert capsys.readouterr().err == f"{url}/nothing/run: is not a run\n"
+    assert cli.main(["evaluate", f"--workdir={url}/nothing"]) == 2
+    assert f"error: {url}/nothing: is not a run" in capsys.readouterr().err

@@ -149,6 +149,15 @@ def test_latex_has_the_chosen_columns_the_labels_and_the_looks(sweep, tmp_path, 
     assert cli.main(["report", str(sweep), "--columns=bleu"]) == 2
 
 
+def test_latex_leaves_out_tables_without_a_chosen_column(sweep, tmp_path):
+    changed(sweep, contrasts={"fewer heads": {"A h=1": 1, "A h=4": -1}})
+    options = ["report", str(sweep), "--format=latex", f"--output={tmp_path / 'tables'}"]
+    assert cli.main([*options, "--columns=parameters"]) == 0
+    assert [file.name for file in (tmp_path / "tables").iterdir()] == ["table_test.tex"]
+    assert cli.main(options) == 0
+    assert {file.name for file in (tmp_path / "tables").iterdir()} == {"table_test.tex", "contrasts_test.tex"}
+
+
 def test_figures_of_the_page_are_those_for_the_paper(whole, sweep):
     _, files = write_report(whole.content.sweep.path, formats=["svg"])
     assert {file.name for file in files} >= {"differences_bleu_test.svg", "compute.svg"}

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from tests.support.finished_sweeps import Report, changed, edit, record_file, seed_folder, write
+from tests.support.finished_sweeps import Report, changed, edit, record_file, seed_folder, variant, write
 from transformer_jax import cli
 from transformer_jax.report.findings import find
 from transformer_jax.report.report import Report as Content
@@ -115,6 +115,10 @@ def test_record_of_something_else_is_refused(sweep):
         (lambda path: (path / "sweep.json").write_text("{"), "sweep.json: is not JSON"),
         (lambda path: changed(path, format=9), "that this version reads"),
         (lambda path: changed(path, variants=[{"name": 3}]), "sweep.json: is damaged: variants.0"),
+        (lambda path: changed(path, margin={"perplexity": -2}), "sweep.json: is damaged (ValueError: margins and"),
+        (lambda path: changed(path, variants=[variant("base", published={"perplexity": 0.0})]), "must be positive"),
+        (lambda path: changed(path, contrasts={"heads": {"base": 1}}), "must have weights above and below 0"),
+        (lambda path: changed(path, contrasts={"heads": {}}), "sweep.json: is damaged (ValueError"),
         (lambda path: (path / "report").write_text("a file"), "File exists"),
     ],
 )
@@ -123,3 +127,9 @@ def test_folder_that_is_not_a_sweep_is_refused_in_one_line(sweep, damage, messag
     assert cli.main(["report", str(sweep)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {sweep}") and message in line
+
+
+def test_a_sweep_in_the_home_directory(sweep, monkeypatch):
+    monkeypatch.setenv("HOME", str(sweep.parent))
+    assert [run.state for run in load_sweep("~/sweep").runs] == [run.state for run in load_sweep(sweep).runs]
+    assert load_sweep("~/sweep").path == sweep

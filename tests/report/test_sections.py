@@ -26,6 +26,8 @@ from transformer_jax.report.results import load_sweep
 def test_every_format_has_the_published_differences_beside_ours(whole):
     """Of the variants with published scores, A h=1 was made clearly worse, as it is in the paper."""
     heading = "Compared with the published figures"
+    first, second = (" ".join(test.words) for test in whole.content.tests)
+    assert "Published differences in BLEU" in first and "Published" not in second, "it is of the main test set"
     assert heading in whole.page and f"## {heading}" in whole.markdown
     bleu, perplexity = whole.json["published"]
     assert [row["variant"] for row in bleu["rows"]] == ["A h=1", "A h=4"]

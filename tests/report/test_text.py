@@ -39,7 +39,7 @@ def test_table_keeps_within_the_width(whole):
 
 @pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+1", "-x", "@sum", "\t=1"])
 def test_no_cell_of_a_csv_file_is_a_formula(text):
-    assert cell(text) == f"'{text}" and cell("a=1") == "a=1" and cell(-1.5) == -1.5
+    assert cell(text) == f"'{text}" and cell("a=1") == "a=1" and cell(-1.5) == -1.5 and cell("-0.5") == "-0.5"
 
 
 def test_a_fact_of_a_run_cannot_leave_its_code_span(sweep):

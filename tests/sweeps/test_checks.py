@@ -21,6 +21,11 @@ def problems(*variants, **changes):
     return list(error.value.problems)
 
 
+def test_an_error_in_a_typed_test_set_is_not_the_files():
+    (found,) = problems(overrides=[("data.tests.9x.source", "a.en"), ("data.tests.9x.target", "a.de")])
+    assert found.startswith("--config.data.tests.9x: must be a letter")
+
+
 def test_all_that_is_wrong_is_reported_at_once():
     found = problems(
         Variant("a", {"model.num_head": 4}),

@@ -1,5 +1,6 @@
 """One run of a sweep: when its result counts."""
 
+import dataclasses
 import json
 
 import pytest
@@ -34,3 +35,12 @@ def test_a_run_is_finished_as_long_as_its_records_are_those_it_was_measured_by(f
     elif changed is not None:
         write_json(record, {} if changed == "odd" else {**json.loads(record.read_text()), **changed})
     assert run.result() is not None and run.is_finished() == (changed is None)
+
+
+def test_a_result_of_an_earlier_version_has_no_code(folder):
+    (run,) = folder.runs(defined())
+    pretend_finished(run)
+    result = json.loads((run.path / "result.json").read_text())
+    del result["code"]
+    write_json(run.path / "result.json", result)
+    assert dataclasses.replace(run, measured_by={"mine.py": "1"}).result() is not None

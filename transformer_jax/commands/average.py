@@ -10,6 +10,7 @@ The result is RUN/averaged, an exported folder; `translate` and `evaluate` use i
 import argparse
 
 from transformer_jax.commands.arguments import add_run, at_least
+from transformer_jax.files.remote import name_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,4 +38,4 @@ def run(arguments: argparse.Namespace) -> None:
     else:
         mean = weights.average(arguments.steps)
     write_export(folder.averaged, mean, replace=True)
-    print(f"{folder.averaged}: the average of steps {', '.join(map(str, mean.steps))}")
+    print(f"{name_of(str(folder.averaged))}: the average of steps {', '.join(map(str, mean.steps))}")

@@ -53,10 +53,7 @@ def load(
         experiment = configuration.from_config_dict(values)
         problems = problems or configuration.unused_options(typed, [experiment])
     except ConfigError as error:
-        for problem in error.problems:
-            name = problem.partition(" ")[0].rstrip(":")
-            is_typed = any(f"{path}.".startswith(f"{name}.") for path in typed)
-            problems.append(f"--config.{problem}" if is_typed else f"{file}: {problem}")
+        problems += configuration.placed(error.problems, typed, file)
     if problems:
         raise ConfigError(problems)
     return experiment

@@ -21,6 +21,7 @@ from transformer_jax.commands import model_choice, text_input
 from transformer_jax.commands.arguments import path
 from transformer_jax.errors import BadInput, visible
 from transformer_jax.files.record import read_typed
+from transformer_jax.files.remote import name_of
 from transformer_jax.runs import records
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
     for note in RunFolder(arguments.workdir).notes():
         print(f"note: {note}")
     evaluation.save(directory, name)
-    print(f"\n{directory / name}.txt and .json")
+    print(f"\n{name_of(str(directory / name))}.txt and .json")
 
 
 def _scored_by_both(record: Mapping[str, Any], other: Mapping[str, Any]) -> "dict[str, Scored]":

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from transformer_jax.commands.arguments import add_run, add_weights, path
 from transformer_jax.files.progress import tell
+from transformer_jax.files.remote import name_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,4 +42,4 @@ def run(arguments: argparse.Namespace) -> None:
         target = tokenizers.get("target", tokenizers["source"])
         for difference in export_marian(output, found.config, found.params, tokenizers["source"], target):
             tell(f"note: {difference}")
-    print(f"{output}: the weights of step {', '.join(map(str, found.steps))}")
+    print(f"{name_of(arguments.output)}: the weights of step {', '.join(map(str, found.steps))}")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from transformer_jax.commands.arguments import add_run, path
 from transformer_jax.files.progress import tell
+from transformer_jax.files.remote import name_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,4 +32,4 @@ def run(arguments: argparse.Namespace) -> None:
     if codes := [token for token in tokens if token.startswith(">>") and token.endswith("<<")]:
         tell(f"a source must begin with the target language: {' '.join(codes)}")
     layers, size = f"{model.num_encoder_layers} + {model.num_decoder_layers}", sum(parameter_counts(model).values())
-    print(f"{arguments.workdir}: {layers} layers of width {model.d_model}, {size:,} parameters")
+    print(f"{name_of(arguments.workdir)}: {layers} layers of width {model.d_model}, {size:,} parameters")

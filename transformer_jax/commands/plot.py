@@ -15,6 +15,7 @@ from transformer_jax.commands import model_choice
 from transformer_jax.commands.arguments import add_run, add_weights, at_least, path, utf8
 from transformer_jax.errors import BadInput
 from transformer_jax.files.atomic import write_text
+from transformer_jax.files.remote import name_of
 from transformer_jax.pictures import plots, run_page
 from transformer_jax.pictures.pages import attention_page
 
@@ -54,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    print(f"wrote {arguments.draw(arguments)}")
+    print(f"wrote {name_of(arguments.draw(arguments))}")
 
 
 def draw_positions(arguments: argparse.Namespace) -> str:

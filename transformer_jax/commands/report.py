@@ -17,6 +17,7 @@ import shutil
 
 from transformer_jax.commands.arguments import path
 from transformer_jax.errors import BadInput, visible
+from transformer_jax.files.remote import name_of
 
 FORMATS = ("html", "latex", "svg", "pdf")
 IN_TERMINAL = ("primary", "command", "commit", "cpu", "devices")  # of what the page has about how the runs were made
@@ -67,4 +68,4 @@ def run(arguments: argparse.Namespace) -> None:
     lines += [f"{name}: {report.facts[name]}" for name in IN_TERMINAL if name in report.facts]
     lines += [report.state, *(f"  {name}: {state}" for name, state in report.unfinished)]
     lines += [f"  damaged: {problem}" for problem in report.problems]
-    print(*map(visible, lines), "", *files, sep="\n")
+    print(*map(visible, lines), "", *map(name_of, map(str, files)), sep="\n")

@@ -23,7 +23,6 @@ from transformer_jax.commands import configuration
 from transformer_jax.commands.arguments import WEIGHTS, add_accept_changed_code, add_run, at_least, path, refuse_alone
 from transformer_jax.config import ExperimentConfig, ModelConfig
 from transformer_jax.errors import EXIT_UNFINISHED
-from transformer_jax.files import paths
 from transformer_jax.files.progress import logged, tell
 from transformer_jax.files.remote import name_of
 
@@ -61,10 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
     from transformer_jax.processes.distributed import joined, processes
     from transformer_jax.runs.folder import RunFolder
 
+    workdir = Path(arguments.workdir)
     flags = (arguments.coordinator, arguments.processes, arguments.process_id)
     with (
         joined(*flags, experiment.mesh, lambda: what_must_agree(arguments, experiment)),
-        logged(*_log(arguments.workdir, processes().number)),
+        logged(workdir / "logs" / f"process-{processes().number}.txt", after=workdir / "metrics.jsonl"),
     ):
         if arguments.init_from is not None:
             experiment, params = initialised(arguments)
@@ -93,12 +93,6 @@ def what_must_agree(arguments: argparse.Namespace, experiment: ExperimentConfig)
     names = ("init_weights", "accept_changed_code", "must_resume", "profile", "debug_nans")
     flags = {f"--{name.replace('_', '-')}": getattr(arguments, name) for name in names}
     return {**facts_of(experiment), **flags, "--init-from": arguments.init_from is not None}
-
-
-def _log(workdir: str, number: int) -> tuple[Path, Path]:
-    """The log of a process, and the file that must be there before it is written."""
-    folder = Path(paths.expanded(workdir))
-    return folder / "logs" / f"process-{number}.txt", folder / "metrics.jsonl"
 
 
 def span(text: str) -> tuple[int, int]:

@@ -12,7 +12,19 @@ from transformer_jax.errors import BadInput
 
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 BUCKETS = "gs://"
+COPY = "[0-9a-f]{12}"
 LONGEST_NAME = 255  # bytes of a name in a folder
+
+
+def bucket_copies() -> Path:
+    """The folder of the copies of folders in buckets, each in a folder of its own, named by `COPY`."""
+    folder = os.environ.get("TRANSFORMER_JAX_BUCKETS") or "~/.cache/transformer_jax/buckets"
+    return Path(os.path.expanduser(folder)).absolute()  # which stays as it is for a user without a home directory
+
+
+def as_typed(message: str) -> str:
+    """The message with addresses in buckets in place of paths of their copies."""
+    return re.sub(f"{re.escape(str(bucket_copies()))}/{COPY}/", BUCKETS, message)
 
 
 def problem(path: str) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from transformer_jax.errors import visible
+from transformer_jax.files.paths import as_typed
 
 SECONDS_BETWEEN_LINES = 30.0
 # Lines that wait until a log can be written.
@@ -45,7 +46,7 @@ def tell(line: str) -> None:
     """Prints a line or a table on stderr; stdout is for results."""
     from tqdm import tqdm
 
-    text = "\n".join(map(visible, line.split("\n")))
+    text = "\n".join(map(visible, as_typed(line).split("\n")))
     if _log is not None:
         _log(text)
     tqdm.write(text, file=sys.stderr)  # above a progress bar, if there is one

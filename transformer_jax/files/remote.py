@@ -30,7 +30,7 @@ from transformer_jax.extras import require
 from transformer_jax.files import storage_errors
 from transformer_jax.files.atomic import UNFINISHED, Locked, locked, write_json
 from transformer_jax.files.digests import sha256
-from transformer_jax.files.paths import BUCKETS, inside
+from transformer_jax.files.paths import BUCKETS, bucket_copies, inside
 from transformer_jax.files.progress import tell
 
 T = TypeVar("T")
@@ -65,11 +65,11 @@ def is_remote(text: str) -> bool:
 def mirrored(url: str) -> str:
     """The path of a copy of a folder or file; this process uploads what it changes there."""
     require(url, "gcs")
-    for state in _root().glob("*.json"):
+    for state in bucket_copies().glob("*.json"):
         with contextlib.suppress(OSError):
             if time.time() - state.stat().st_mtime > FORGOTTEN_AFTER:
                 _remove(state.with_suffix(""))
-    path = inside(_root() / uuid.uuid4().hex[:12], url.removeprefix(BUCKETS).rstrip("/"), url)
+    path = inside(bucket_copies() / uuid.uuid4().hex[:12], url.removeprefix(BUCKETS).rstrip("/"), url)
     pull(path)
     _copies.append(path)
     _start_pulse()
@@ -82,7 +82,7 @@ def fetched(url: str) -> str:
     name = url.removeprefix(BUCKETS)
     there = _found(name)
     key = sha256(url)[:16]
-    folder = _root() / "texts" / f"{key}-{there.generation if there else 'missing'}"
+    folder = bucket_copies() / "texts" / f"{key}-{there.generation if there else 'missing'}"
     path = inside(folder, name.rpartition("/")[2], url)
     if there and not path.exists():
         for older in folder.parent.glob(f"{key}-*"):
@@ -103,7 +103,7 @@ def close() -> None:
         raise
     else:
         for path in _copies:
-            _remove(_root() / _copy_of(path))
+            _remove(_top(path))
     finally:
         if _pulse is not None:
             _pulse.set()
@@ -114,7 +114,7 @@ def close() -> None:
 def url_of(path: Path) -> str | None:
     """The address of a path in a copy; None for any other path."""
     with contextlib.suppress(ValueError):
-        copy, *name = path.absolute().relative_to(_root()).parts
+        copy, *name = path.absolute().relative_to(bucket_copies()).parts
         return f"{BUCKETS}{'/'.join(name)}" if name and copy != "texts" else None
     return None
 
@@ -168,7 +168,7 @@ def pull(path: Path) -> None:
     """Brings the files below a path of a copy up to date, and what links there lead to. Newer ones here stay."""
     if (url := url_of(path)) is None:
         return
-    top, targets = _root() / _copy_of(path), []
+    top, targets = _top(path), []
     with _state_of(path) as state:
         there = _listed(url.removeprefix(BUCKETS))
         places = {name: inside(top, name.removesuffix(LINK), url) for name in there if _is_copied(name, url)}
@@ -206,7 +206,7 @@ def push(path: Path) -> None:
     """
     if (url := url_of(path)) is None:
         return
-    top = _root() / _copy_of(path)
+    top = _top(path)
     with _state_of(path) as state:
         here = {f"{place.relative_to(top)}{LINK * place.is_symlink()}": place for place in _files_below(path, top)}
         versions = {name: _version(place) for name, place in here.items() if _is_copied(name, url)}
@@ -291,7 +291,7 @@ def _keep_alive(ended: threading.Event) -> None:
                 if name in _locks:
                     _locks[name] = own, renewed
             if not _locks and _copies:
-                _found(f"{_copies[0].relative_to(_root() / _copy_of(_copies[0]))}/.lock")
+                _found(f"{_copies[0].relative_to(_top(_copies[0]))}/.lock")
             if time.monotonic() - pushed > SECONDS_BETWEEN_PUSHES:
                 pushed = time.monotonic()
                 for path in list(_copies):
@@ -410,13 +410,9 @@ def _upload(name: str, content: str | Path, generation: int, copy: str) -> int:
     raise Failed(f"{BUCKETS}{name}: {other} meanwhile, so this process ends and writes no more")
 
 
-def _root() -> Path:
-    folder = os.environ.get("TRANSFORMER_JAX_BUCKETS") or "~/.cache/transformer_jax/buckets"
-    return Path(os.path.expanduser(folder)).absolute()  # which stays as it is for a user without a home directory
-
-
-def _copy_of(path: Path) -> str:
-    return path.absolute().relative_to(_root()).parts[0]
+def _top(path: Path) -> Path:
+    """The folder of the copy that a path is in."""
+    return bucket_copies() / path.absolute().relative_to(bucket_copies()).parts[0]
 
 
 def _remove(copy: Path) -> None:
@@ -447,7 +443,7 @@ def _is_below(name: str, url: str) -> bool:
 @contextlib.contextmanager
 def _state_of(path: Path) -> Iterator[dict[str, list[Any]]]:
     """What was last seen of each object, by BUCKET/NAME: its generation there, its size and time here."""
-    record = (_root() / _copy_of(path)).with_suffix(".json")
+    record = _top(path).with_suffix(".json")
     record.parent.mkdir(parents=True, exist_ok=True)
     with open(record.with_suffix(".lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the processes of a sweep share its copy

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.data.tokenizer import BOS
 from transformer_jax.errors import BadInput
 from transformer_jax.files.record import read_typed
+from transformer_jax.files.remote import name_of
 from transformer_jax.pictures import pages, plots
 from transformer_jax.pictures.pages import Picture, Sample, View
 from transformer_jax.runs import records
@@ -58,7 +59,7 @@ def run_page(folder: RunFolder, weights: str) -> str:
         # The attention can be tall: it comes last.
         pictures=[*curves(lines), *sample_attention(run, translations)],
         samples=[Sample(t.source.text, t.text, text) for t, text in zip(translations, references, strict=False)],
-        commands=NEXT_COMMANDS.format(run=shlex.quote(str(folder.path))),
+        commands=NEXT_COMMANDS.format(run=shlex.quote(name_of(str(folder.path)))),
     )
 
 

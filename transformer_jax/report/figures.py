@@ -41,10 +41,7 @@ STYLE: Any = {
     "axes.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
     "pdf.fonttype": 42,  # TrueType: publishers refuse matplotlib's default, Type 3
     "svg.fonttype": "path",  # outlines look the same where the font is missing
     "svg.hashsalt": "transformer_jax",  # the same figure gives the same file

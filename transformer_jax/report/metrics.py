@@ -127,10 +127,6 @@ def decimals_for(rows: Sequence[Sequence[float]]) -> int:
     return min(max(decimals, 0), MOST_DECIMALS)
 
 
-def percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
 def deviation(values: Sequence[float]) -> float | None:
     """The standard deviation over seeds; None for a single seed, or if it overflows."""
     if len(values) < 2:

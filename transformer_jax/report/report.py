@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from transformer_jax.files.remote import name_of
 from transformer_jax.report import figures, sections, table
 from transformer_jax.report.findings import TestFindings, find
 from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY
@@ -31,7 +32,8 @@ class TestReport:
 
     def __init__(self, sweep: SweepResult, findings: TestFindings):
         self.findings = findings
-        self.published = sections.published(sweep, findings)
+        is_main = findings.split == sweep.tests[0]  # the one that published scores are of
+        self.published = sections.published(sweep, findings) if is_main else sections.Section(facts=[])
         self.summary = summary(sweep, findings)  # what was found, in about three sentences
         # What a reader must know to judge it.
         self.notes = words("notes", findings, self.published.facts) if findings.runs else []
@@ -159,10 +161,10 @@ def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
     finished = [run for run in sweep.runs if run.finished]
     found = {}
     if sweep.primary:
-        family = next(family for family in tests[0].answering_first)
+        family = tests[0].answering_first[0]
         found["primary"] = f"{sweep.primary} on {sweep.tests[0]}, {family.title_in_sentence}"
     if sweep.command:
-        found["command"] = shlex.join(["transformer-jax", *sweep.command, f"--workdir={sweep.path}"])
+        found["command"] = shlex.join(["transformer-jax", *sweep.command, f"--workdir={name_of(str(sweep.path))}"])
     for test in (test for test in tests if test.runs):
         found[f"test set {test.split}"] = f"{test.name}: {test.sentences:,} sentences{test.in_clusters}"
         found["BLEU"] = test.signature

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from flax import traverse_util
 
 from transformer_jax.errors import BadInput
 from transformer_jax.files.paths import inside
@@ -177,19 +178,24 @@ def parsing(file: Path, problems: list[str] | None = None) -> Iterator[None]:
 
 def load_sweep(folder: str | Path) -> SweepResult:
     """The sweep in a folder; `BadInput` if there is none, or if a file about all of its runs is damaged."""
-    path = Path(folder)
-    sweep = SweepFolder(path)
-    definition, tuned, problems = sweep.stored(), sweep.tuned(), list[str]()
+    sweep = SweepFolder(folder)
+    path, definition, tuned, problems = sweep.path, sweep.stored(), sweep.tuned(), list[str]()
     if definition.get("search") and not all("setting" in facts for facts in tuned.values()):
         raise BadInput(f"{path / 'tuned.json'}: is damaged: a variant has no setting")
     with parsing(sweep.definition_file):
+        published = [facts["published"].get("perplexity", 1.0) for facts in definition["variants"]]
+        if min([*definition["margin"].values(), *published]) <= 0:
+            raise ValueError("margins and published perplexities must be positive")
+        for weights in definition.get("contrasts", {}).values():
+            if not min(weights.values()) < 0 < max(weights.values()):
+                raise ValueError("contrasts must have weights above and below 0")
         known = {
             "path": path,
             "vary": [source for source in SOURCES if source in definition["vary"]],
             "primary": definition["primary"] or "",
             "tune": definition["tune"] or (),
             "command": definition["command"],
-            "options": flattened(definition["base"]),
+            "options": traverse_util.flatten_dict(definition["base"], sep="."),
             "variants": [_variant(path, facts, definition, tuned, problems) for facts in _asked_for(path, definition)],
             "tuned": tuned,
             "proposed": sweep.proposed(),
@@ -346,11 +352,3 @@ def _read(file: Path, kind: Any) -> dict[str, Any]:
     """A record of a type; empty if there is no such file."""
     with parsing(file):
         return read_typed(file, kind) if file.exists() else {}
-
-
-def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested values, for example a config's, as option path -> value."""
-    flat: dict[str, Any] = {}
-    for key, value in nested.items():
-        flat |= flattened(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat

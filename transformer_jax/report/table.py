@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.report.findings import Compared, Family, TestFindings
-from transformer_jax.report.metrics import EXACT_MATCH, Metric, deviation, metrics_of, p_text
+from transformer_jax.report.metrics import EXACT_MATCH, deviation, metrics_of, p_text
 from transformer_jax.report.results import IN_CURVES, SweepResult
 from transformer_jax.report.statistics import Difference
 from transformer_jax.runs.metrics import count_text, duration
@@ -235,13 +235,6 @@ def number_cell(value: float | None, text: Text, mark: str = "") -> Cell:
     return Cell() if value is None else Cell(text(value) + mark, value)
 
 
-def difference_cell(metric: Metric, found: Difference | None) -> Cell:
-    """A difference from the baseline with its interval, marked if it is significant."""
-    if found is None:
-        return Cell()
-    return Cell(metric.change(found.value), found.value, metric.interval(found), metric.mark(found))
-
-
 def score_cells(rows: Sequence[Sequence[float]], decimals: int | None = None) -> list[Cell]:
     """The means over seeds, with standard deviations; in a column all with the same number of decimals."""
     means = [float(np.mean(seeds)) if seeds else None for seeds in rows]
@@ -282,7 +275,7 @@ def _difference_columns(compared: Compared, found: Sequence[Difference | None]) 
     """Differences with their intervals, the corrected p-values and, where a margin is declared, the verdicts."""
     metric = compared.metric
     p_title = "p (corrected)" if sum(difference is not None for difference in found) > 1 else "p"
-    cells = [difference_cell(metric, difference) for difference in found]
+    cells = [Cell(metric.change(d.value), d.value, metric.interval(d), metric.mark(d)) if d else Cell() for d in found]
     p_cells = [Cell(p_text(d.corrected_p), d.corrected_p) if d else Cell() for d in found]
     columns = [
         Column(f"Δ {metric.title}", cells, f"{metric.key}_difference", "differences", "always"),

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.errors import padded, terminal_width, visible
-from transformer_jax.report.metrics import percent
 from transformer_jax.report.statistics import CONFIDENCE, POWER, SAMPLES
 from transformer_jax.report.table import Column, Table
 from transformer_jax.sweeps.definition import SOURCES
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_NAMES = 3
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+NEGATIVE = re.compile(r"-\d+(\.\d+)?(e[+-]?\d+)?")
 # Characters with a meaning in Markdown; brackets only where they make a link or an image.
 MARKS = re.compile(r"[\\|`*_$~]|\](?=[(:\[])")
 # Letters that pdflatex knows as symbols.
@@ -46,8 +46,9 @@ def markdown(text: str) -> str:
 
 
 def cell(value: Any) -> Any:
-    """A cell of a CSV file. Spreadsheets would calculate a text that begins like a formula."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
+    """A cell of a CSV file. Spreadsheets would calculate a text that begins like a formula, and is no number."""
+    is_formula = isinstance(value, str) and value.startswith(FORMULAS) and not NEGATIVE.fullmatch(value)
+    return f"'{value}" if is_formula else value
 
 
 def latex(text: str) -> str:
@@ -78,7 +79,7 @@ def _environment(escape: Callable[[str], str]) -> "Environment":
         lstrip_blocks=True,
         finalize=lambda value: value if isinstance(value, Markup) else escape(str(value)),
     )
-    environment.globals |= {"level": percent(CONFIDENCE), "power": percent(POWER)}
+    environment.globals |= {"level": f"{100 * CONFIDENCE:.0f} %", "power": f"{100 * POWER:.0f} %"}
     environment.globals |= {"sources": list(SOURCES), "samples": SAMPLES}
     environment.filters |= {
         "code": lambda text: Markup("`" + visible(plain(text)).replace("`", " ") + "`"),

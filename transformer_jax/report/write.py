@@ -117,11 +117,10 @@ def _files(report: Report, form: str, columns: Sequence[str] = ()) -> Iterator[t
     elif form == "latex":
         for test in report.tests:
             for family, table in [(None, test.table), *test.families]:
-                name = family.key if family else "table"
-                yield (
-                    f"{name}_{_named(test.findings.split)}.tex",
-                    latex_table(report, test, table.for_latex(columns), family),
-                )
+                shown = table.for_latex(columns)
+                if family is None or shown.columns:
+                    name = f"{family.key if family else 'table'}_{_named(test.findings.split)}.tex"
+                    yield name, latex_table(report, test, shown, family)
     else:
         taken: list[str] = []
         for title, plot in report.plots.items():

@@ -40,8 +40,7 @@ def validate(sweep: Sweep, file: str, overrides: Sequence[tuple[str, str]] = ())
     with extension.running(file):  # for values of a wrong type, which nothing here expects
         mistyped, problems = _problems(sweep, overrides)
     typed = [path for path, _ in overrides]
-    places = ["--config." if problem.partition(" ")[0].rstrip(":") in typed else f"{file}: " for problem in problems]
-    if problems := mistyped + list(map(str.__add__, places, problems)):
+    if problems := mistyped + configuration.placed(problems, typed, file):
         raise ConfigError(problems)
 
 
@@ -213,8 +212,7 @@ def _variant_problems(sweep: Sweep, variant: Variant) -> list[str]:
     ]
     if not variant.slug:
         problems.append("name: must have letters or digits")
-    elif len(os.fsencode(variant.slug)) > LONGEST_NAME:
-        long = len(os.fsencode(variant.slug))
+    elif (long := len(os.fsencode(variant.slug))) > LONGEST_NAME:
         problems.append(f"name: is {long} bytes long as the name of its folder; must be at most {LONGEST_NAME}")
     if variant.same_as is not None:
         if variant.same_as not in [other.name for other in sweep.variants if other.same_as is None]:

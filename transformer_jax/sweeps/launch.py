@@ -23,6 +23,7 @@ from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Faile
 from transformer_jax.evaluation import load_metrics
 from transformer_jax.files import remote
 from transformer_jax.files.progress import tell
+from transformer_jax.files.remote import name_of
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.runs.folder import identifying_versions
 from transformer_jax.runs.metrics import counted
@@ -178,7 +179,7 @@ def compare_code(sweep: SweepFolder, definition: ResolvedSweep) -> None:
     accepting = dataclasses.replace(definition, accept_changed_code=True)
     runs = sweep.all_runs(accepting)
     results = [(run, result) for run in runs if (result := run.result()) is not None]
-    made_by = [(run, result["code"]) for run, result in results]
+    made_by = [(run, result.get("code", {})) for run, result in results]
     if definition.code:
         made_by += [(run, run.trained_by()) for run in runs if run.folder.saved_steps() and run.result() is None]
     measured_by = {name: definition.measured_by(name) for name in definition.experiments}
@@ -196,7 +197,7 @@ def compare_code(sweep: SweepFolder, definition: ResolvedSweep) -> None:
     if lines and not definition.accept_changed_code:
         hint = "Use another --workdir, restore the code (each run has a copy in code/), or give --accept-changed-code"
         raise ConfigError([f"{sweep.path}: custom code was edited:", *(f"  {line}" for line in lines), hint])
-    if other := [run for run, result in results if result["versions"] != identifying_versions()]:
+    if other := [run for run, result in results if result.get("versions") != identifying_versions()]:
         lines.append(f"another version of the library or of JAX made {some_runs(other)}")
     for line in lines:
         tell(f"warning: {line}; the report mentions it")
@@ -327,7 +328,7 @@ class Launcher:
         if unfinished:
             tell(f"not finished: {counted(len(unfinished), 'run')}; the same command resumes the sweep")
             return EXIT_UNFINISHED
-        print(f"\ntransformer-jax report {shlex.quote(str(self.sweep.path))}    writes the report", flush=True)
+        print(f"\ntransformer-jax report {shlex.quote(name_of(str(self.sweep.path)))}    writes the report", flush=True)
         return 0
 
 

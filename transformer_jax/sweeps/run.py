@@ -116,7 +116,7 @@ class SweepRun:
             result is None
             or result.get("config_digest") != digest(self.experiment)
             or set(self.tests) - set(result["tests"])
-            or any(result["code"].get(code, digest) != digest for code, digest in self.measured_by.items())
+            or any(result.get("code", {}).get(code, now) != now for code, now in self.measured_by.items())
         ):
             return None
         return result if all(self.analysis(name).is_file() for name in self.analyses) else None

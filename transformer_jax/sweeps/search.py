@@ -134,7 +134,7 @@ def best(runs: Sequence[SweepRun]) -> dict[str, Any] | None:
             "runs": len(runs),  # of those that diverged only their number is known
             "updates": sum(result["steps"] for result in results),
             # Runs that train in one program all have the time of that program.
-            "train_seconds": sum(result["train_seconds"] / result.get("together", 1) for result in results),
-            "training_flops": sum(result["training_flops"] for result in results),
+            "train_seconds": sum(result.get("train_seconds", 0) / result.get("together", 1) for result in results),
+            "training_flops": sum(result.get("training_flops", 0) for result in results),
         },
     }
