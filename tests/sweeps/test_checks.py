@@ -183,6 +183,7 @@ def test_all_wrong_ranges_are_reported_at_once():
         ),
         "optimizer.beta2": ("uniform", 'must be one of ("uniform", low, high)'),
         "optimizer.weight_decay": (("uniform", 0, "much"), "must be one of"),
+        "optimizer.epsilon": ((), "must be one of"),
         "model.activation": (("choice", "relu", "glue"), "'glue': must be"),
         "model.d_ff": (("uniform", 16, 32.5), "32.5: must be a whole number"),
     }

@@ -25,9 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser, required: bool = True) -> Non
 
 
 def load(
-    file: str,
-    overrides: list[tuple[str, str]],
-    replaced: Mapping[str, Mapping[str, Any]] | None = None,
+    file: str, overrides: list[tuple[str, str]], replaced: Mapping[str, Mapping[str, Any]] | None = None
 ) -> ExperimentConfig:
     """The experiment of a config file with the command line's changes, or a `ConfigError` with all its problems.
 

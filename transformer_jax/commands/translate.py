@@ -90,10 +90,8 @@ def training_words(workdir: str) -> set[str]:
 
 def lines(translation: "Translation", count: int, scores: bool) -> Iterator[str]:
     """A line for each translation that was asked for, even if the search found fewer."""
-    for rank in range(count):
-        best = translation.hypotheses[rank] if rank < len(translation.hypotheses) else None
-        text = best.line if best else ""
-        score = best.score if best else -math.inf
+    found = [(best.score, best.line) for best in translation.hypotheses]
+    for score, text in [*found, *[(-math.inf, "")] * (count - len(found))]:
         yield f"{score:.4f}\t{text}" if scores else text
 
 

@@ -191,12 +191,9 @@ def _range_problem(path: str, given: Any) -> str:
     if path in SET_BY_SWEEP or option.affects != "result":
         return "cannot be searched: a search is of options that change the training, on the same data"
     parts: list[Any] = list(given) if _is_list(given) else [""]
-    kind, ends = parts[0], parts[1:]
-    if (
-        kind not in RANGES
-        or len(ends) < 2
-        or (kind != "choice" and not (len(ends) == 2 and all(map(_is_number, ends))))
-    ):
+    kind, *ends = parts
+    are_ends = len(ends) >= 2 if kind == "choice" else len(ends) == 2 and all(map(_is_number, ends))
+    if kind not in RANGES or not are_ends:
         return f"must be one of {', '.join(RANGES.values())}"
     if kind != "choice" and not (ends[0] < ends[1] and (kind == "uniform" or ends[0] > 0)):
         return "the first number must be below the second" + ", and above 0" * (kind == "log_uniform")

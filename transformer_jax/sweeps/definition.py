@@ -41,8 +41,6 @@ class StoredVariant(TypedDict):
     unverified: NotRequired[list[str]]
     levels: NotRequired[dict[str, str]]
     label: NotRequired[str]
-    parameters: NotRequired[float]
-    training_flops: NotRequired[float]
 
 
 class Definition(TypedDict):

@@ -82,11 +82,8 @@ def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions)
     if (looks := sweep.looks()) and (added := [seed for seed in definition.seeds if seed not in looks[0]["seeds"]]):
         seeds = ", ".join(map(str, added))
         tell(f"warning: seeds {seeds} are added after a report was made, which makes false positives more likely")
-    definition = dataclasses.replace(
-        definition,
-        code=definition.code_of(),
-        accept_changed_code=options.accept_changed_code,
-    )
+    code = definition.code_of()
+    definition = dataclasses.replace(definition, code=code, accept_changed_code=options.accept_changed_code)
     for config in definition.experiments.values():
         load_metrics(config.decode.metrics)
     compare_code(sweep, definition)

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from transformer_jax.files.atomic import explained
@@ -82,7 +81,7 @@ class Slot(NamedTuple):
     """The share of the machine that one process may use."""
 
     cores: tuple[int, ...] = ()  # empty = all
-    environment: Mapping[str, str] = MappingProxyType({})
+    environment: Mapping[str, str] = {}
 
 
 def slots(jobs: int | None) -> list[Slot]:

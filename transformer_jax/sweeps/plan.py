@@ -77,7 +77,7 @@ def plan(
     timed = time_programs(programs, experiments, data) if unfinished and not quick else {}
     twins = {definition.tuned_as(name): name for name in variants} | {name: name for name in variants}
     seconds, next_run = [0.0], dict[str, float]()
-    for status in unfinished if timed else ():
+    for status in () if quick else unfinished:
         run, name = status.run, twins[status.run.variant]
         left = max((steps[name] or run.experiment.train.steps) - status.step, 0)
         of_variant = timed[programs[name]]
@@ -90,18 +90,18 @@ def plan(
         flops, count = training_flops(config, steps[name]), training_shapes(config) + OTHER_PROGRAMS
         facts = f"{parameters(config.model):,}", count_text(flops), str(count), _peak(config)
         varied = repeated(definition.sweep, definition.variant(name))
-        time_left = "unknown" if unfinished and len(seconds) == 1 else duration(next_run.get(name, 0.0))
+        time_left = "unknown" if unfinished and quick else duration(next_run.get(name, 0.0))
         rows.append((name, changes(varied), *facts, time_left))
     at_a_time = len(slots(jobs))
     if definition.sweep.propose is not None:  # a variant's settings are tried one after the other
         at_a_time = min(at_a_time, len(variants) * len(TUNING_SEEDS))
     total = total_time(seconds, at_a_time, len(timed))
-    if unfinished and len(seconds) == 1:
+    if unfinished and quick:
         total = "how long they take is not estimated, because nothing was timed (--quick)"
     lines = [
         f"{definition.sweep.name}: {definition.sweep.question}\n",
         aligned(rows, texts=2),
-        counts(definition, variants, statuses, unfinished),
+        count_line(definition, variants, statuses, unfinished),
         total,
         *EXPLANATIONS,
         f"differences between seeds include: {'; '.join(SOURCES[source] for source in definition.vary)}",
@@ -116,7 +116,7 @@ def plan(
     return "\n".join(lines)
 
 
-def counts(
+def count_line(
     definition: ResolvedSweep, variants: Sequence[str], statuses: Sequence[RunStatus], unfinished: Sequence[RunStatus]
 ) -> str:
     """The line that counts variants, seeds, settings and runs."""
