@@ -67,6 +67,12 @@ def test_equal_systems_do_not_differ():
         assert [found[name]["p_value"] for name in ("bleu", "chrf", "exact_match")] == [1.0, 1.0, 1.0]
 
 
+def test_one_sentence_says_nothing():
+    right, other = ["the cat sat on the mat now"], ["a dog sat on the mat now"]
+    found = paired_bootstrap(right, other, right)
+    assert [compared["p_value"] for compared in found.values()] == [1.0, 1.0, 1.0]
+
+
 def test_the_p_value_is_that_of_all_resamples():
     """Of four sentences, every one of the 256 resamples; drawn, the same but for the draw."""
     references, this, other = random_texts(np.random.default_rng(5), 4, LETTERS, (0.9, 0.7))

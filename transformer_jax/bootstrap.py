@@ -86,7 +86,8 @@ def paired_bootstrap(
         signature = metric.get_signature()
         signature.update("seed", str(SEED))
         signature.update("bs", SAMPLES)
-        found[name] = _compared(score(this_NS.sum(0)), score(other_NS.sum(0)), resampled, signature.format())
+        scores = score(this_NS.sum(0)), score(other_NS.sum(0))
+        found[name] = _compared(*scores, resampled, signature.format(), len(references))
 
     units, unit_N = np.unique(np.array(range(len(references)) if clusters is None else clusters), return_inverse=True)
     right_2N = 100.0 * np.array([matches(texts, references) for texts in (hypotheses, others)])
@@ -97,14 +98,13 @@ def paired_bootstrap(
         difference_U, size_U = np.bincount(unit_N, np.subtract(this_N, other_N)), np.bincount(unit_N)
         resampled = [float(draw_U @ difference_U / (draw_U @ size_U)) for draw_U in _draws(len(units))]
         signature = f"{made_by}|seed:{SEED}|bs:{SAMPLES}|{'examples' if clusters is None else 'clusters'}"
-        found[name] = _compared(float(np.mean(this_N)), float(np.mean(other_N)), resampled, signature)
-        if len(units) == 1:  # which is the same in every sample, and says nothing
-            found[name]["p_value"] = 1.0
+        found[name] = _compared(float(np.mean(this_N)), float(np.mean(other_N)), resampled, signature, len(units))
     return found
 
 
-def _compared(this: float, other: float, resampled: Sequence[float], signature: str) -> dict[str, Any]:
-    p = p_value(this - other, resampled)
+def _compared(this: float, other: float, resampled: Sequence[float], signature: str, units: int) -> dict[str, Any]:
+    # A single unit is the same in every sample, which says nothing.
+    p = 1.0 if units == 1 else p_value(this - other, resampled)
     return {"this": this, "other": other, "p_value": p, "signature": f"{signature}|p:two-sided"}
 
 

@@ -216,3 +216,27 @@ def test_a_context_given_by_name_has_the_positions():
     changed = patch(attention.apply, {"queries": note, "keys": note})
     changed(variables, query=x, key_value=x, context=context, method="with_context")
     assert seen == [[[4, 5, 6]], [[4, 5, 6]]]
+
+
+class Overridden(EncoderLayer):
+    def __call__(self, x_BTD, context):
+        return super().__call__(x_BTD, context)
+
+
+class OverriddenAttention(MultiHeadAttention):
+    def attend(self, *arguments):
+        return super().attend(*arguments)
+
+
+def test_methods_that_call_those_they_override_are_one_activation():
+    x = jax.random.normal(jax.random.key(1), (2, 3, 8))
+    changes = {"layers_1/self_attention/heads": lambda heads, _: heads / 2}
+    found = []
+    for layer, attention in ((EncoderLayer, MultiHeadAttention), (Overridden, OverriddenAttention)):
+        parts = functools.partial(attention, 2), functools.partial(FeedForward, 8)
+        encoder = Encoder(functools.partial(layer, *parts), 2)
+        variables = encoder.init(jax.random.key(0), x, Context())
+        output, activations = capture(encoder.apply)(variables, x, Context())
+        found.append((output, activations, patch(encoder.apply, changes)(variables, x, Context())))
+    assert list(found[0][1]) == list(found[1][1])
+    jax.tree.map(assert_close, *found)

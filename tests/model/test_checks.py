@@ -199,6 +199,12 @@ def model(*inputs, head_masks=None, **changes):
         (lambda: cached(4, of_heads=4), "keys has .* with heads of keys and values = 4, as cache has"),
         (lambda: placed(head_mask=jnp.ones((2, 2))), r"head_mask has .*must be \[heads\]; here are other axes"),
         (lambda: combine_masks(causal_mask(3), causal_mask(4)), "masks have the shapes .*must be of one size, or 1"),
+        (lambda: combine_masks(*(jnp.ones((rows, 1, 1, 1), bool) for rows in (1, 2, 3))), r"\(3, 1, 1, 1\): an axis"),
+        (lambda: MultiHeadAttention(2).init(KEY, X, X, Context(), SCORES), "bias and deterministic: with a Context"),
+        (
+            lambda: MultiHeadAttention(2).init(KEY, X, X, Context(), deterministic=False),
+            "bias and deterministic: with a Context",
+        ),
         (lambda: padding_mask(X[..., 0]), "tokens is float32: must be an array of token ids"),
         (lambda: scaled_dot_product_attention(*[HEADS] * 3, scale=0), "scale = 0: must be above 0"),
         (lambda: attention(X, X, scale=0.0), "scale = 0.0: must be above 0"),

@@ -282,11 +282,22 @@ def test_a_search_starts_after_a_prompt_that_is_in_the_cache(search):
     (sample_search, {"top_p": 1.5}, "top_p"),
     (sample_search, {"keys": jax.random.split(jax.random.key(0), 3)}, "keys"),
     *((greedy_search, {name: VOCABULARY}, name) for name in IDS),
+    (greedy_search, {"pad_id": None}, "pad_id = None: must be the id of one token"),
+    (beam_search, {"eos_id": [2, 3]}, r"eos_id = \[2, 3\]: must be the id of one token"),
 ])  # fmt: skip
 def test_bad_arguments_are_named(search, options, name):
     options = {"batch_size": 2, **({"keys": jax.random.key(0)} if search is sample_search else {}), **options}
     with pytest.raises(ValueError, match=name):
         searched(search, step, start(tables_of(0, 2)), **options)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_ids_of_numpy_are_ids_with_64_bits_too(search):
+    tables, ids = tables_of(0, 2), {name: np.int64(token) for name, token in IDS.items()}
+    usual = SEARCHES[search](tables)
+    with jax.enable_x64(True):
+        found = SEARCHES[search](tables, **ids)
+    assert np.array_equal(found.tokens_BNT, usual.tokens_BNT)
 
 
 @pytest.mark.parametrize(("search", "name"), [

@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import numpy as np
 import pytest
 
 from tests.support.translating_runs import made_run
@@ -67,3 +68,11 @@ def test_programs_are_cached_where_the_run_says_unless_jax_has_a_cache(own, monk
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
     assert used == ([] if own else [run.config.train.compile_cache])
+
+
+def test_a_changed_run_can_be_changed_again(run):
+    place = "encoder/layers_0/residual"
+    twice = run.patched({place: lambda x, _: x + 1}).patched({place: lambda x, _: 2 * x, "logits": lambda x, _: x * 0})
+    found, clean = (each.capture("a", "b", [place, "logits"]) for each in (twice, run))
+    np.testing.assert_allclose(found[place], 2 * (clean[place] + 1), rtol=1e-5)
+    assert not found["logits"].any()

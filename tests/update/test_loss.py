@@ -240,3 +240,16 @@ def test_a_custom_loss_must_be_a_sum_over_tokens(tmp_path):
     for name in ("mean", "mean_of_tokens", "with_padding", "one_number"):
         with pytest.raises(BadInput, match="must return"):
             check_loss(TrainConfig(loss=f"{tmp_path}/custom.py:{name}"))
+
+
+@pytest.mark.parametrize(("dtype", "classes"), [(np.uint8, 256), (np.int8, 200)])
+def test_targets_of_few_bits_have_more_classes_than_their_type_has_numbers(dtype, classes):
+    features, table = jnp.ones((*TARGETS.shape, 4)), jax.random.normal(jax.random.key(0), (classes, 4))
+    found = []
+    for targets in (np.asarray(TARGETS, dtype), TARGETS):
+        plain = label_smoothed_cross_entropy(features @ table.T, targets, WEIGHTS)[0]
+        sliced = functools.partial(sliced_loss, features, bias_N=None, targets_BT=jnp.asarray(targets))
+        loss_of = functools.partial(sliced, weights_BT=jnp.asarray(WEIGHTS), objective=Objective())
+        found.append((plain, *jax.value_and_grad(lambda table, loss_of=loss_of: loss_of(table_ND=table).loss)(table)))
+    jax.tree.map(np.testing.assert_array_equal, *found)
+    assert all(np.isfinite(value).all() for value in found[0])

@@ -171,6 +171,12 @@ def test_an_optimizer_is_tried_on_a_matrix_and_a_vector(tmp_path):
         optimizer_of(config(name=f"{path}:cube"), lambda count: 0.1)
 
 
+def test_an_optimizer_in_place_of_the_function_that_makes_it_is_an_error(tmp_path):
+    (tmp_path / "own.py").write_text("import optax\nmine = optax.adam(1e-3)\n")
+    with pytest.raises(BadInput, match="mine: must be a function of learning_rate, not GradientTransformation"):
+        optimizer_of(config(name=f"{tmp_path}/own.py:mine"), lambda count: 0.1)
+
+
 # Learning rates.
 
 STEPS = [1, 2, 100, 3999, 4000, 4001, 20_000, 100_000]

@@ -9,6 +9,7 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.core import freeze
 
 from tests.support.small_runs import (
     Trainer,
@@ -170,6 +171,11 @@ def test_given_parameters_must_be_those_of_the_model(change, message):
     params = trainer().new().params
     with pytest.raises(BadInput, match=f"^params: .*{message}"):
         TrainState.create(experiment(), params=change(params))
+
+
+def test_parameters_may_be_a_frozen_dict():
+    params = jax.device_get(trainer().new().params)
+    jax.tree.map(np.testing.assert_array_equal, TrainState.create(experiment(), params=freeze(params)).params, params)
 
 
 def test_wrong_arguments_of_a_step_are_told_with_the_right_ones():

@@ -158,8 +158,11 @@ class MultiHeadAttention(nn.Module):
 
         In place of the mask there may be a `Context`, which then has all other arguments.
         """
-        context = mask if isinstance(mask, Context) else Context(mask, bias=bias, deterministic=deterministic)
-        return self.with_context(query, key_value, context)[0]
+        if not isinstance(mask, Context):
+            mask = Context(mask, bias=bias, deterministic=deterministic)
+        elif bias is not None or not deterministic:
+            raise ValueError("bias and deterministic: with a Context they are its fields; call context.replace(...)")
+        return self.with_context(query, key_value, mask)[0]
 
     def with_context(
         self, query: ArrayLike, key_value: ArrayLike | None, context: Context

@@ -116,6 +116,7 @@ class _Visitor:
     def __init__(self, visit: Visit):
         self._visit = visit
         self.visited: dict[str, None] = {}  # in order
+        self._running: set[tuple[int, str]] = set()  # the methods that are running, by module
         self._applied = 0  # layers of the current stack
         self._layer: tuple[str, ...] = ()  # the path of the current layer
         self._layer_name: tuple[str, ...] = ()  # with its number: layers that share parameters have one path
@@ -128,8 +129,15 @@ class _Visitor:
             return True  # so that attention computes them, and a window is not divided into blocks
         if method == "recomputes":
             return False  # inside `nn.remat` an activation could be changed, but not returned
-        self._enter(module, method, args, kwargs)
-        result = call(*args, **kwargs)
+        running = (id(module), method)
+        if running in self._running:  # a method of the base class, called by the one that overrides it
+            return call(*args, **kwargs)
+        self._running.add(running)
+        try:
+            self._enter(module, method, args, kwargs)
+            result = call(*args, **kwargs)
+        finally:
+            self._running.remove(running)
         if (place := _place(module, method)) is None:
             return result
         if not isinstance(result, tuple):

@@ -48,8 +48,7 @@ def combine_masks(*masks: ArrayLike | None) -> jax.Array | None:
                 f"mask has the shape {mask.shape}: must be [batch, heads, queries, keys]; [batch, keys] is "
                 "mask[:, None, None, :]"
             )
-        if any(len({1, a, b}) > 2 for a, b in zip(given[0].shape, mask.shape, strict=True)):
-            raise ValueError(
-                f"masks have the shapes {given[0].shape} and {mask.shape}: an axis must be of one size, or 1"
-            )
+    shapes = [mask.shape for mask in given]
+    if any(len({1, *sizes}) > 2 for sizes in zip(*shapes, strict=True)):
+        raise ValueError(f"masks have the shapes {' and '.join(map(str, shapes))}: an axis must be of one size, or 1")
     return functools.reduce(jnp.logical_and, given) if given else None

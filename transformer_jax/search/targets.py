@@ -10,6 +10,7 @@ V vocabulary (N elsewhere in this package: here N counts the n-best).
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -36,8 +37,8 @@ class Step(Protocol):
     """The model, one position at a time: `step(tokens_R, cache) -> (logits_RV, cache)`.
 
     - `tokens_R` is the last token of every row, at first `bos_id`. A row is a sentence or, in a beam, one of the
-      beam_size targets of a sentence, which are side by side. Rows of finished sentences get `pad_id`; their results
-      do not count.
+      beam_size targets of a sentence, which are side by side. Rows of finished sentences get any token, in greedy
+      search and sampling `pad_id`; their results do not count.
     - `logits_RV` predict the token that follows, unnormalized. -inf forbids a token. With a NaN in its logits, a
       sentence has the score NaN and is not finished.
     - `cache` is any pytree of arrays. The returned one has the same structure, shapes and types.
@@ -104,6 +105,12 @@ class SearchRules:
             raise ValueError(f"length_penalty = {self.length_penalty!r}: must be one of {', '.join(LENGTH_PENALTIES)}")
         check_sizes(batch_size=self.batch_size, max_length=self.max_length, tail=self.tail)
         check_sizes(no_repeat_ngram_size=self.no_repeat_ngram_size)
+        for name in ("bos_id", "eos_id", "pad_id"):
+            if is_known(token := getattr(self, name)) or token is None:
+                try:
+                    object.__setattr__(self, name, operator.index(token))
+                except TypeError:
+                    raise ValueError(f"{name} = {token!r}: must be the id of one token") from None
         shortest = np.asarray(self.min_length if is_known(self.min_length) else 0)
         if np.any((shortest < 0) | (shortest > self.max_length)):
             raise ValueError(f"min_length = {shortest}: must be at least 0 and at most max_length, {self.max_length}")

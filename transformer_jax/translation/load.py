@@ -61,6 +61,7 @@ class Run:
 
     def _use(self, changes: Mapping[str, Change]) -> None:
         """Makes the programs of this run, with changed activations."""
+        self._changes = changes
         self._translator = Translator(self.config, self.tokenizer, self.target_tokenizer, self._mesh, changes)
         self._scorer = Scorer(self.config.model, self._mesh, changes)
         self._captor = Captor(self.config.model, changes)
@@ -152,8 +153,13 @@ class Run:
         `changes[name](activation, positions)` takes the place of each activation of this name; see
         `transformer_jax.patch`.
         """
+
+        def after(name: str, change: Change) -> Change:
+            before = self._changes.get(name)
+            return change if before is None else lambda x, positions: change(before(x, positions), positions)
+
         run = copy.copy(self)
-        run._use(changes)
+        run._use({**self._changes, **{name: after(name, change) for name, change in changes.items()}})
         return run
 
 

@@ -87,7 +87,8 @@ class Objective(NamedTuple):
 
     def of_logits(self, logits: jax.Array, targets: jax.Array, weights: jax.Array) -> TokenSums:
         """The sums of a batch. Perplexity and accuracy do not depend on the loss."""
-        logits, weights = logits.astype(jnp.float32), weights.astype(jnp.float32)
+        logits, targets = logits.astype(jnp.float32), targets.astype(jnp.int32)
+        weights = weights.astype(jnp.float32)
         if self.function is None:
             return _cross_entropy(logits, targets, weights, self.terms(logits.shape[-1]))
         loss, weight = self.function(logits, targets, weights, epsilon=self.epsilon, spread=self.spread)
@@ -205,7 +206,8 @@ def sliced_loss(
         slices = _cuts(length, limits.held // (rows * classes))
         if limits.computed is not None:
             pieces = _cuts(-(-length // slices), limits.computed // (rows * classes))
-    weights_BT, terms = weights_BT.astype(jnp.float32), objective.terms(classes)
+    targets_BT, weights_BT = targets_BT.astype(jnp.int32), weights_BT.astype(jnp.float32)  # uint8 may have 256 classes
+    terms = objective.terms(classes)
     return _loss_in_slices(features_BTD, table_ND, bias_N, targets_BT, weights_BT, terms, slices, pieces)
 
 

@@ -244,7 +244,10 @@ def _make(
 def _find(name: str) -> Callable[..., Any]:
     """A function of optax that takes learning_rate and makes an optimizer, or a custom one."""
     if is_meant_as_address(name):
-        return load_object(name)
+        custom = load_object(name)
+        if not callable(custom):
+            raise BadInput(f"optimizer.name = {name}: must be a function of learning_rate, not {type(custom).__name__}")
+        return custom
     makers = {
         key: value
         for key, value in {**vars(optax.contrib), **vars(optax)}.items()

@@ -33,6 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax.core import unfreeze
 from jax.sharding import Mesh, PartitionSpec
 
 from transformer_jax.config import ExperimentConfig
@@ -99,6 +100,7 @@ class TrainState:
         optimizer = optimizer or make_optimizer(config)
         abstract = abstract or cls.abstract(config, optimizer, mesh)
         if params is not None:
+            params = unfreeze(params)
             check_params(params, abstract.params)
 
         def new(seed: jax.Array, params: Any) -> TrainState:
