@@ -188,3 +188,8 @@ def test_arrays_and_endless_lists_are_values_of_another_kind():
     assert line.endswith("must be a number")
     (line,) = problems({"oven": {"program": "[" * 200_000}})
     assert "names and values as in JSON" in line
+
+
+def test_names_of_texts_are_texts():
+    (line,) = problems({"oven": {"menus": {2014: {"source": "a.en", "target": "a.de"}}}})
+    assert line.startswith("oven.menus = ") and "must be names and files" in line

@@ -107,7 +107,7 @@ def _named_texts(value: Any) -> Any:
 
     texts = json.loads(value) if isinstance(value, str) else value
     named = {name: {side: files(paths) for side, paths in sides.items()} for name, sides in texts.items()}
-    return _if(all(set(sides) <= set(SIDES) for sides in named.values()), named)
+    return _if(all(isinstance(name, str) and set(sides) <= set(SIDES) for name, sides in named.items()), named)
 
 
 def _with_tuples(value: Any) -> Any:

@@ -54,3 +54,18 @@ def test_the_runs_of_a_sweep(run, place):
     for each in folder.runs(definition):
         pretend_finished(each)
     assert run()[0] == 0
+
+
+def test_a_rate_that_diverges_is_no_failure_while_others_are_tried(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    experiment_file(tmp_path, "Variant('h = 4', {'model.num_heads': 4})", seeds=1)
+    folder, definition = SweepFolder("sweep"), resolved.load("experiment.py", tune=(1.0, 2.0))
+    folder.save(definition)
+    tuning = [each for each in folder.all_runs(definition) if each.setting is not None and each.variant == "h = 4"]
+    tuning[0].path.mkdir(parents=True)
+    tuning[0].record_attempt(state="diverged", error="NaN")
+    assert run()[0] == EXIT_UNFINISHED
+    for each in tuning[1:]:
+        each.path.mkdir(parents=True)
+        each.record_attempt(state="diverged", error="NaN")
+    assert run()[0] == 1

@@ -12,10 +12,11 @@ import pytest
 
 from tests.commands.conftest import messages
 from transformer_jax import cli
-from transformer_jax.commands.translate import training_words
+from transformer_jax.commands.translate import as_read, training_words
 from transformer_jax.config import from_config_dict, to_json
 from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import Prepared
+from transformer_jax.data.tokenizer import UNK
 from transformer_jax.translation.translate import Hypothesis
 
 
@@ -144,3 +145,10 @@ def test_output_comes_before_the_input_ends_and_ctrl_c_is_clean(folder):
         running.send_signal(signal.SIGINT)
         assert running.wait(timeout=120) == 1
         assert messages(running.stderr.read().decode()) == ["interrupted"]
+
+
+def test_a_word_that_the_tokenizer_changes_is_what_it_reads():
+    def model(tokens):
+        return types.SimpleNamespace(tokenizer=types.SimpleNamespace(encode=lambda _: tokens, decode=lambda _: "the"))
+
+    assert as_read(model([7]), "The") == ["the"] and as_read(model([7, UNK]), "Thé") == ["Thé"]

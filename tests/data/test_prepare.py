@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.prepared_data import PAIRS, contents, decoded, experiment, write_text
-from transformer_jax.config import CleaningConfig
+from transformer_jax.config import CleaningConfig, from_config_dict
 from transformer_jax.data import prepare as prepare_module
 from transformer_jax.data.prepare import evenly_spread, prepare
 from transformer_jax.data.prepared import Prepared
@@ -243,6 +243,16 @@ def test_a_tokenizer_file_that_is_gone_is_not_needed_again(tmp_path):
     assert prepare(config, tmp_path / "data").manifest == first.manifest
     with pytest.raises(BadInput, match=r"given\.model: there is no such file"):
         prepare(config, tmp_path / "another")
+
+
+def test_named_test_sets_of_a_config_file_are_not_missed_where_they_have_no_effect(tmp_path):
+    (tmp_path / "own.py").write_text("def pairs(split): return [(f'{split} {n}', 'b') for n in range(40)]\n")
+    long = {"source": ("long.en",), "target": ("long.de",)}
+    config = from_config_dict(
+        {"data": {"corpus": f"{tmp_path}/own.py:pairs", "tokenizer": "words", "tests": {"long": long}}}
+    )
+    first = prepare(config, tmp_path / "data")
+    assert prepare(config, tmp_path / "data").fingerprint == first.fingerprint
 
 
 def test_a_test_set_is_named_before_the_text_is_prepared(ready, tmp_path):

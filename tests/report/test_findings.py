@@ -466,3 +466,11 @@ def test_seeds_that_were_finished_after_a_report_are_named(sweep):
     # A variant that was added when one seed was there: the other seeds were in earlier reports.
     write(sweep / "looks.json", {"looks": [{"seeds": [], "compared": seen, "when": ""} for seen in ([0, 1, 2], [0])]})
     assert "finished after" not in Report(sweep).markdown
+
+
+def test_the_declared_question_is_named_before_it_can_be_answered(sweep):
+    shutil.rmtree(seed_folder(sweep, "A h=4", 0))
+    contrasts = {"fewer heads": {"A h=1": 1, "A h=4": -1}}
+    changed(sweep, primary="bleu", answered_by="contrasts", contrasts=contrasts)
+    shutil.rmtree(seed_folder(sweep, "A h=4", 1))
+    assert Report(sweep).content.facts["primary"] == "bleu on test, contrasts"

@@ -194,7 +194,22 @@ def test_what_was_tried_and_what_it_cost(tuned):
     assert "beyond: A h=1 (highest), A h=4 (lowest)." in report.markdown
     assert "validation loss x 0.5" in report.page and "None is chosen" not in report.markdown
     write(tuned / "tuned.json", {"base": facts(1.0, (3.0, 2.0, 2.5))})  # tuning was added, and has not come further
-    assert "None is chosen for A h=1, A h=4: runs of these have" in Report(tuned).markdown
+    assert "None is chosen for A h=1, A h=4: their runs, if there are any, have" in Report(tuned).markdown
+
+
+def test_what_was_added_and_not_tried_yet_is_not_said_to_be_tried(tuned):
+    changed(tuned, tune=[0.5, 1, 2, 4])
+    found = Report(tuned).markdown
+    assert "Not all of these were tried yet for base, A h=1, A h=4." in found
+    assert "may lie beyond: A h=1 (highest), A h=4 (lowest)." in found, "of what was tried"
+
+
+def test_a_plot_without_points_is_drawn(sweep):
+    for seed in (0, 1):
+        plot = {"title": "t", "x": "x", "y": "y", "series": {"a": [[1, 2], [2, 3]], "b": [], "c": [[1, None]]}}
+        write(seed_folder(sweep, "base", seed) / "analysis/mine.json", {"plots": [plot], "tables": []})
+    changed(sweep, analyses={"mine": "mine.py:f"})
+    assert "mine" in Report(sweep).page
 
 
 @pytest.fixture
@@ -337,3 +352,12 @@ def test_an_analysis_of_another_shape_is_a_problem_of_its_own(sweep, content):
     report = Report(sweep)
     (problem,) = report.json["problems"]
     assert "odd.json" in problem and "A h=1" in report.markdown
+
+
+def test_a_table_of_an_analysis_may_have_many_rows(sweep):
+    table = {"title": "T", "columns": ["head", "x"], "rows": [[f"head {row}", row / 7] for row in range(288)]}
+    changed(sweep, analyses={"heads": "own.py:heads"})
+    for seed in (0, 1):
+        write(seed_folder(sweep, "base", seed) / "analysis" / "heads.json", {"tables": [table]})
+    with open(Report(sweep).directory / "analyses.csv") as file:
+        assert len(list(csv.DictReader(file))) == 288

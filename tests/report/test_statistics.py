@@ -178,6 +178,15 @@ def test_of_one_seed_the_minimum_detectable_difference_has_the_stated_power():
         assert scipy.stats.nct.sf(critical, found.df, found.mde / found.error) == pytest.approx(POWER, abs=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1e-8])
+def test_small_scores_are_compared_as_large_ones_are(scale):
+    scores = Scores(np.array([3.0, 3.1, 2.9, 6.0, 6.2, 5.9]), np.diag([0.01] * 6), 50)
+    small = Scores(scores.values_R * scale, scores.covariance_RR * scale**2, 50)
+    (usual,), (found,) = (compare(each, [[0, 1, 2], [3, 4, 5]], [(1, 0)]) for each in (scores, small))
+    assert found.p_value == pytest.approx(usual.p_value) and found.value == pytest.approx(usual.value * scale)
+    assert found.welch_p == pytest.approx(usual.welch_p) and found.error == pytest.approx(usual.error * scale)
+
+
 def test_no_interval_is_wider_than_the_scale():
     scores = bleu_scores(np.tile(np.array([9, 9, 5, 2, 1, 0, 9, 8, 7, 6]), (4, 3, 1)))
     (found,) = compare(scores._replace(values_R=np.array([0.0, 90.0, 0.0, 95.0])), [[0, 1], [2, 3]], [(1, 0)])

@@ -4,7 +4,8 @@ import dataclasses
 import json
 import re
 
-from tests.support.finished_sweeps import VARIANTS, Report, make_sweep, record_file, variant, write
+from tests.support.finished_sweeps import BASE, VARIANTS, Report, make_sweep, record_file, variant, write
+from transformer_jax.report.results import load_sweep
 from transformer_jax.report.table import option_columns, score_cells
 
 
@@ -65,3 +66,10 @@ def test_run_that_diverged_is_shown_in_few_digits(sweep, recwarn):
     assert re.search(r"\| 1\.\de\+304 \|", report.markdown)  # its deviation overflows
     assert max(map(len, re.findall(r"\d+", report.markdown))) < 20
     assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_an_option_that_is_a_mapping_is_one_option(tmp_path):
+    made = [variant("base"), variant("b1", changes={"optimizer.kwargs": {"b1": 0.8}})]
+    base = {**BASE, "optimizer": {"kwargs": {"b1": 0.9}}}
+    (column,) = option_columns(load_sweep(make_sweep(tmp_path / "sweep", made, seeds=(0,), base=base)))
+    assert [cell.text for cell in column.cells] == ["{'b1': 0.9}", "{'b1': 0.8}"]

@@ -20,6 +20,7 @@ def test_markdown_is_escaped():
         ),
         ("−0.5 ± 1 [2]\nε < Δ", r"$-$0.5 $\pm$ 1 {[}2{]} $\varepsilon$ $<$ $\Delta$"),
         ("--lr ''", "-{}-lr '{}'"),
+        ("*best", "{*}best"),
         ("Größe \x1b", r"Größe \textbackslash{}x1b"),
     ],
 )

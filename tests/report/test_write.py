@@ -34,7 +34,8 @@ def test_the_checklist_answers_from_the_records(whole, tmp_path):
         "Seeds: 0, 1, 2. Differences between seeds include",
         "Learning rates were not tuned",
         "Interim looks: none",
-        "no primary metric; margin: none; contrasts: none; evaluated weights: latest.",
+        "no primary metric; margin: none; evaluated weights: latest.",
+        "Contrasts, which may be added later: none.",
         "15 min",
         "Limitation: Nothing here was trained.",
     ):

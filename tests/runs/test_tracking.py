@@ -62,7 +62,7 @@ def tracked(tmp_path, monkeypatch):
     return Tracked()
 
 
-def test_a_resumed_run_continues_its_record_without_repeating_steps(tracked):
+def test_a_resumed_run_continues_its_record_without_repeating_steps(tracked, tmp_path):
     with tracked.metrics() as metrics:
         metrics.write(10, {"loss": 3.0, "perplexity": float("inf"), "mfu": None})
         metrics.write(10, {"valid_loss": 2.5})
@@ -72,12 +72,32 @@ def test_a_resumed_run_continues_its_record_without_repeating_steps(tracked):
     assert start == {"id": start["id"], "resumed": False, **facts}
     assert lines == [{"step": 10, "loss": 3.0}, {"step": 10, "valid_loss": 2.5}, {"step": 20, "loss": 2.0}]
     assert end == {"finished": True}
+    (tmp_path / "run/checkpoints/5").mkdir(parents=True)
     with tracked.metrics() as metrics:  # from the checkpoint of step 5
         for step in (10, 20, 30):
             metrics.write(step, {"loss": 2.0})
     again, *lines, _ = tracked.lines()
     assert again["id"] == start["id"] and again["resumed"]
     assert lines == [{"step": 20, "loss": 2.0}, {"step": 30, "loss": 2.0}]  # the last one may come again
+
+
+def test_a_run_that_ended_before_a_checkpoint_and_begins_again_has_a_record_of_its_own(tracked):
+    """It may have been changed: nothing compares it with the run that was there."""
+    starts = []
+    for _ in range(2):
+        with tracked.metrics() as metrics:
+            metrics.write(10, {"loss": 3.0})
+        start, line, _ = tracked.lines()
+        assert line == {"step": 10, "loss": 3.0} and not start["resumed"]
+        starts.append(start["id"])
+    assert starts[0] != starts[1]
+
+
+def test_a_tracker_that_cannot_finish_does_not_fail_the_run(tracked, tmp_path, capsys):
+    (tmp_path / "mine.py").write_text("class Lines:\n    def __init__(self, run): ...\n    def log(self, *_): ...\n")
+    with tracked.metrics() as metrics:
+        metrics.write(10, {"loss": 3.0})
+    assert "mine.py:Lines failed and is left out from here on (AttributeError" in capsys.readouterr().err
 
 
 def test_only_the_first_process_reports(tracked):
@@ -124,7 +144,7 @@ def test_wandb_gets_the_metrics_and_its_files_are_in_the_runs_folder(tmp_path, m
     monkeypatch.delenv("WANDB_DIR", raising=False)
     config = from_config_dict({"train": {"tracker": "wandb"}})
     for steps, place in ((range(3), str(tmp_path)), (range(1, 4), "/elsewhere")):
-        tracking = Tracking(tmp_path, config, Labels("heads", "h=4", "h=4, seed 0"))
+        tracking = Tracking(tmp_path, config, Labels("heads", "h=4", "h=4, seed 0"), has_checkpoint=True)
         for step in steps:
             tracking.log(step, {"loss": 3.0 - step})
         tracking.finish()

@@ -211,6 +211,6 @@ def test_a_job_does_not_import_from_the_current_directory(monkeypatch, tmp_path)
     submitit = pytest.importorskip("submitit")
     monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
     monkeypatch.setattr(submitit.SlurmExecutor, "affinity", classmethod(lambda cls: 2))
-    executor = Slurm({"mem": "16GB", "gpus-per-node": "1", "account": "me"}, 10).executor(tmp_path)
+    executor = Slurm({"mem": "16GB", "gpus-per-node": "1", "exclusive": ""}, 10).executor(tmp_path)
     assert executor._submitit_command_str.startswith(f"{sys.executable} -P {slurm.shielded.__file__} -u -m submitit")
-    assert executor.parameters["additional_parameters"] == {"mem": "16GB", "gpus_per_node": "1", "account": "me"}
+    assert executor.parameters["additional_parameters"] == {"mem": "16GB", "gpus_per_node": "1", "exclusive": True}

@@ -152,7 +152,7 @@ def _other(against: str, name: str, test_set: "TestSet") -> tuple[dict[str, Any]
     """The record and the translations that --against names."""
     path = Path(against) if against.endswith(".json") else Path(against, "translations", f"{name}.json")
     if not path.is_file():
-        first = "evaluate that run on the same test set, with the same --weights, first"
+        first = "evaluate that run first, on the same test set, or give the .json that evaluate has written there"
         raise BadInput(f"--against={against}: there is no {path}; {first}")
     record: Any = read_typed(path, records.Record)
     hypotheses = records.translations(path, record)

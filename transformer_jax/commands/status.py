@@ -72,7 +72,13 @@ def show_sweep(
         queued, unknown = {}, f"warning: {problem}; the states of jobs are not known"
     progress.pending = {run_id: "queued" for run_id, is_queued in queued.items() if is_queued}
     statuses = [status.of_job(queued.get(status.run.run_id)) for status in progress.statuses()]
-    failed = [failure(status) for status in statuses if status.state in BAD]
+    # A setting that diverges is a failure only if none of its variant's is left.
+    tuning = {at.run.variant for at in statuses if at.run.setting is not None and at.state not in BAD}
+    failed = [
+        failure(at)
+        for at in statuses
+        if at.state == "failed" or (at.state == "diverged" and (at.run.setting is None or at.run.variant not in tuning))
+    ]
     if as_json:
         print(json.dumps([status.to_json() for status in statuses], indent=1))
     else:

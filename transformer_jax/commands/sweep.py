@@ -72,8 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--partition", metavar="NAME", help="the partition to submit to")
     add("--time-limit", type=at_least(2), metavar="MINUTES", help=f"of a job until it is requeued (default {MINUTES})")
-    about = "an option of sbatch, repeatable: gpus-per-node=1, mem=16GB, account=me"
-    add("--slurm-option", action="append", metavar="NAME=VALUE", help=about)
+    about = "an option of sbatch, repeatable: gpus-per-node=1, mem=16GB, exclusive"
+    add("--slurm-option", action="append", metavar="NAME[=VALUE]", help=about)
     add("--detach", action="store_true", help="exit after submitting; `status` shows the state")
 
 

@@ -51,8 +51,8 @@ def run(arguments: argparse.Namespace) -> None:
         tell("Type a sentence and press Enter; Ctrl-D ends. The first translations wait for compilation.")
     done = empty = 0
     for block in text_input.blocks(arguments.files):
-        unseen = [word for word in dict.fromkeys(" ".join(block.lines).split()) if seen and word not in seen]
-        if unseen:
+        words = dict.fromkeys(" ".join(block.lines).split()) if seen else ()
+        if unseen := [word for word in words if word not in seen and not seen.issuperset(as_read(model, word))]:
             seen.update(unseen)  # which are warned of once
             others = f" and {len(unseen) - SHOWN_WORDS:,} more" if len(unseen) > SHOWN_WORDS else ""
             tell(f"warning: never seen in training: {', '.join(unseen[:SHOWN_WORDS])}{others}")
@@ -68,6 +68,14 @@ def run(arguments: argparse.Namespace) -> None:
         check_results()
     if empty:
         tell(f"warning: {empty:,} of {done:,} translations are empty, although their lines are not")
+
+
+def as_read(model: "Run", word: str) -> list[str]:
+    """The words that the tokenizer makes of a word: of another case, or normalized; itself if a part is unknown."""
+    from transformer_jax.data.tokenizer import UNK
+
+    tokens = model.tokenizer.encode(word)
+    return [word] if UNK in tokens else model.tokenizer.decode(tokens).split()
 
 
 def training_words(workdir: str) -> set[str]:

@@ -273,7 +273,8 @@ def _refuse_other_data(config: ExperimentConfig, corpus: Corpus, directory: Path
     """Raises BadInput unless what was prepared is what this config asks for; the text need not exist any more."""
     manifest = read_manifest(directory)
     stored = manifest["recipe"]
-    if unprepared := [name for name in config.data.tests if name not in manifest["splits"]]:
+    tests = () if config.data.corpus else config.data.tests
+    if unprepared := [name for name in tests if name not in manifest["splits"]]:
         raise BadInput(
             f"{directory}: was prepared without the test set {unprepared[0]}: name test sets before the first run. "
             "transformer-jax evaluate --source=FILE --target=FILE evaluates other texts"

@@ -271,7 +271,7 @@ class Prepared:
         having = {name: facts for name, facts in self.manifest["splits"].items() if needed in facts}
         if split not in having:
             what = "texts of the split" if needed == "texts_sha256" else "split"
-            raise BadInput(f"{self.directory}: has no {what} {split!r}; there are: {', '.join(having)}")
+            raise BadInput(f"{self.directory}: has no {what} {split!r}; there are: {', '.join(having) or 'none'}")
         return having[split]
 
 

@@ -267,7 +267,7 @@ def _draw_curves(plot: Curves) -> Figure:
         axes.plot(curve.x, curve.y, style, color=colour, linewidth=width, markersize=3.5, label=name)
         if curve.low:
             axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.13, linewidth=0)
-        axes.plot([curve.x[-1]] * len(curve.ends), curve.ends, ".", color=colour, markersize=3, markeredgewidth=0)
+        axes.plot([*curve.x[-1:]] * len(curve.ends), curve.ends, ".", color=colour, markersize=3, markeredgewidth=0)
     low, high = axes.dataLim.intervaly
     if plot.log and low > 0 and high / low >= 1.5:  # on a linear axis where the values are nearly equal
         axes.set_yscale("log")

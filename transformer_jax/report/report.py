@@ -9,7 +9,7 @@ import numpy as np
 
 from transformer_jax.files.remote import name_of
 from transformer_jax.report import figures, sections, table
-from transformer_jax.report.findings import TestFindings, find
+from transformer_jax.report.findings import TestFindings, families_of, find
 from transformer_jax.report.metrics import BLEU, EXACT_MATCH, PERPLEXITY
 from transformer_jax.report.results import RunResult, SweepResult
 from transformer_jax.report.sections import Section
@@ -161,7 +161,7 @@ def facts(sweep: SweepResult, tests: Sequence[TestFindings]) -> dict[str, str]:
     finished = [run for run in sweep.runs if run.finished]
     found = {}
     if sweep.primary:
-        family = tests[0].answering_first[0]
+        (family,) = (family for family in families_of(sweep) if family.key == sweep.answered_by)
         found["primary"] = f"{sweep.primary} on {sweep.tests[0]}, {family.title_in_sentence}"
     if sweep.command:
         found["command"] = shlex.join(["transformer-jax", *sweep.command, f"--workdir={name_of(str(sweep.path))}"])

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from flax import traverse_util
 
+from transformer_jax import schema
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.files.paths import inside
 from transformer_jax.files.record import read_record, read_typed
@@ -195,7 +197,7 @@ def load_sweep(folder: str | Path) -> SweepResult:
             "primary": definition["primary"] or "",
             "tune": definition["tune"] or (),
             "command": definition["command"],
-            "options": traverse_util.flatten_dict(definition["base"], sep="."),
+            "options": _options(definition["base"]),
             "variants": [_variant(path, facts, definition, tuned, problems) for facts in _asked_for(path, definition)],
             "tuned": tuned,
             "proposed": sweep.proposed(),
@@ -203,6 +205,12 @@ def load_sweep(folder: str | Path) -> SweepResult:
             "problems": problems,
         }
         return SweepResult(**{**fields(Sweep, definition), **known})
+
+
+def _options(base: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a config by path. Some options are mappings themselves."""
+    known = {option.path for option in schema.options(ExperimentConfig)}
+    return traverse_util.flatten_dict(base, sep=".", is_leaf=lambda path, _: ".".join(path) in known)
 
 
 def _asked_for(path: Path, definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -19,7 +19,7 @@ from transformer_jax.sweeps.search import chosen
 # More lengths are joined into ranges, at most this many on each side of the longest training target.
 MOST_RANGES = 12
 # The limits of a table or a curve of an analysis.
-MOST_ROWS, MOST_POINTS = 200, 200
+MOST_POINTS = 200
 YES_NO = {True: "yes", False: "no", None: "–"}
 # The right examples and all of them, by group.
 Counts = Mapping[str, tuple[int, int]]
@@ -253,7 +253,7 @@ def _aligned(tables: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list
     aligned: list[list[Cells]] = [
         [list(cells) for _, cells in zip(columns, zip(*each, strict=True), strict=True)] for each in same.values()
     ]
-    return (str(tables[0].get("title", "")), *columns), aligned[:MOST_ROWS]
+    return (str(tables[0].get("title", "")), *columns), aligned
 
 
 def _is_one_whole_number(cells: Cells) -> bool:

@@ -26,8 +26,7 @@ SAMPLES = 2000
 # some seeds of that variant diverged. Only the largest: of two such variants, one may look quiet by chance, and needs
 # the other.
 OUTLYING = 0.01
-# A smaller difference or error is one of rounding.
-ROUNDING = 1e-6
+ROUNDING = 1e-6  # of scores, or of the largest of them if that is below 1
 # This many weights of resampled sentences are in memory at a time.
 BLOCK = 1 << 22
 # Sweeps that are simulated for the minimum detectable difference: the most, and the fewest of a large design, in which
@@ -42,6 +41,11 @@ class Scores(NamedTuple):
     covariance_RR: np.ndarray  # over choices of sentences
     sentences: int  # or clusters of them
     largest: float = np.inf  # that a difference can be
+
+    @property
+    def rounding(self) -> float:
+        """A smaller difference or error is one of rounding."""
+        return ROUNDING * min(1.0, float(np.abs(self.values_R).max()) or 1.0)
 
 
 class Difference(NamedTuple):
@@ -233,7 +237,7 @@ def _welch_p(scores: Scores, groups: Sequence[Sequence[int]], weights_PG: np.nda
         dfs = np.array([len(values) - 1 for _, values in used])
         parts = np.array([c**2 * values.var() / max(len(values) - 1, 1) for c, values in used])
         variance, value = parts.sum(), abs(sum(c * values.mean() for c, values in used))
-        is_known = dfs.min() > 0 and variance > ROUNDING**2
+        is_known = dfs.min() > 0 and variance > scores.rounding**2
         df = variance**2 / (parts**2 / np.maximum(dfs, 1)).sum() if is_known else 1
         found.append(float(2 * stdtr(df, -value / variance**0.5)) if is_known else None)
     return found
@@ -322,7 +326,7 @@ def _spread(scores: Scores, groups: Sequence[Sequence[int]]) -> Spread:
     in_group_GR = means_GR > 0
     deviations = scores.values_R - scores.values_R @ means_GR.T @ in_group_GR
     observed = (deviations**2 @ in_group_GR.T) / np.maximum(dfs, 1)
-    observed = np.where(known & (observed > ROUNDING**2), observed, 0.0)
+    observed = np.where(known & (observed > scores.rounding**2), observed, 0.0)
     joint = (means_GR @ scores.covariance_RR * means_GR).sum(1)
     crossed = (in_group_GR @ scores.covariance_RR.diagonal() - joint * (dfs + 1)) / np.maximum(dfs, 1)
     crossed = np.where(known, crossed, crossed[known].mean())
@@ -369,7 +373,7 @@ def _estimates(scores: Scores, groups: Sequence[Sequence[int]], weights_PG: np.n
     crossed = np.minimum(spread.with_sentences_G / sizes_G @ squares_GP, of_seeds)
     of_sentences = np.maximum((weights_PR @ scores.covariance_RR * weights_PR).sum(1) - crossed, 0)
     variance = of_seeds + of_sentences
-    variance = np.where(variance < ROUNDING**2, 0.0, variance)
+    variance = np.where(variance < scores.rounding**2, 0.0, variance)
     # Each part counts by how little is known of it, 1 / df (Satterthwaite).
     uncertain = (spread.variance_G / sizes_G) ** 2 / spread.df_G @ squares_GP**2
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -384,4 +388,4 @@ def _estimates(scores: Scores, groups: Sequence[Sequence[int]], weights_PG: np.n
             df = np.minimum(np.minimum(df, _most_df(sizes_G, weights_PG)), fewest * np.minimum(of_these, of_two))
         share = np.where(variance > 0, of_sentences / variance, 0.0)
     values = scores.values_R @ weights_PR.T
-    return Estimates(np.where(np.abs(values) < ROUNDING, 0.0, values), np.sqrt(variance), df, share)
+    return Estimates(np.where(np.abs(values) < scores.rounding, 0.0, values), np.sqrt(variance), df, share)

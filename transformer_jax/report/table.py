@@ -303,7 +303,7 @@ def option_columns(sweep: SweepResult) -> list[Column]:
         cells = []
         for variant, values in zip(sweep.variants, resolved, strict=True):
             value = values.get(path)
-            text = "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+            text = "none" if value is None or value == {} else f"{value:g}" if isinstance(value, float) else str(value)
             text = text if len(text) <= WIDEST_CELL else text[: WIDEST_CELL - 1] + "…"
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             is_shown = value != compared.get(path) or variant.name == sweep.baseline

@@ -29,9 +29,9 @@ SYMBOLS = (
 )
 ESCAPES = {letter: f"${macro}$" for letter, macro in re.findall(r"(\S)(\\\w+)", SYMBOLS)}
 ESCAPES |= {letter: rf"\{letter}" for letter in "{}$&#%_"} | {letter: f"${letter}$" for letter in "<>|"}
-# Quotes are active with some languages of babel, and a bracket at the start of a row would belong to the row before it.
+# Quotes are active with some languages of babel; [ and * at the start of a row would belong to the row before it.
 ESCAPES |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$"}
-ESCAPES |= {'"': r"{\char34}", "`": r"\`{}", "[": "{[}", "]": "{]}"}
+ESCAPES |= {'"': r"{\char34}", "`": r"\`{}", "[": "{[}", "]": "{]}", "*": "{*}"}
 # The kinds of columns in a terminal, the most important first.
 KINDS = ("scores", "differences", "verdict", "options", "published")
 

@@ -78,7 +78,9 @@ class RunFolder:
 
     def tracking(self, config: ExperimentConfig) -> Tracking | None:
         """The tracker to which the metrics are reported, if there is one. Only the first process has it."""
-        return Tracking(self.path, config, self._labels) if self.writes and config.train.tracker else None
+        if not self.writes or not config.train.tracker:
+            return None
+        return Tracking(self.path, config, self._labels, has_checkpoint=bool(self.saved_steps()))
 
     def data(self, config: ExperimentConfig) -> Path:
         return Path(config.data.directory or self.path / "data")
@@ -177,6 +179,11 @@ class RunFolder:
         if self._newest_step() is not None:
             self._refuse_another_run(config, schedule_end, unknown)
             return True
+        if self.writes and (steps := self.saved_steps()):
+            raise BadInput(
+                f"{self.path}: has checkpoints up to step {max(steps):,}, and no config.json, which says of which run: "
+                "put it back, or use another --workdir"
+            )
         last = next((line["step"] for line in newest_metrics(self.metrics)), 0)
         # The folder of checkpoints is made before the first line of metrics.
         is_removed = isinstance(self.checkpoints, Path) and not self.checkpoints.is_dir()

@@ -82,7 +82,7 @@ class Expendable:
         self._call(lambda: self._tracker.log(step, metrics))
 
     def finish(self) -> None:
-        self._call(self._tracker.finish)
+        self._call(lambda: self._tracker.finish())
 
     def _call(self, act: Callable[[], None]) -> None:
         try:
@@ -114,10 +114,11 @@ class Labels:
 class Tracking:
     """The tracker of a run. If it cannot start, that is an error; later it is left out, with one warning."""
 
-    def __init__(self, folder: Path, config: ExperimentConfig, labels: Labels):
+    def __init__(self, folder: Path, config: ExperimentConfig, labels: Labels, has_checkpoint: bool):
         self._name, self._file = str(config.train.tracker), folder / FILE
         self._record = read_if_sound(self._file, Stored) or {}
-        if not (is_resumed := self._record.get("tracker") == self._name):
+        # Without a checkpoint a run starts anew, perhaps as another one.
+        if not (is_resumed := has_checkpoint and self._record.get("tracker") == self._name):
             self._record = {"tracker": self._name, "id": uuid.uuid4().hex}
         options = [option for option in schema.options(ExperimentConfig) if option.has_effect(config)]
         run = TrackedRun(

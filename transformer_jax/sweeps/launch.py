@@ -120,6 +120,8 @@ def merged(
             f"note: {', '.join(added)} added to {before} beside the baseline: intervals and p-values are corrected "
             "for more comparisons, so those of the other variants become wider"
         )
+    if added := [name for name in definition.sweep.contrasts if name not in stored.sweep.contrasts]:
+        tell(f"note: contrasts that were not declared before the first run: {', '.join(added)}")
     return dataclasses.replace(
         definition,
         seeds=tuple(dict.fromkeys([*stored.seeds, *definition.seeds])),

@@ -104,7 +104,7 @@ class Slurm:
             time=self.minutes,
             job_name="transformer-jax",
             stderr_to_stdout=True,
-            additional_parameters={name.replace("-", "_"): value for name, value in self.parameters.items()},
+            additional_parameters={name.replace("-", "_"): value or True for name, value in self.parameters.items()},
             **({} if self.at_a_time is None else {"array_parallelism": self.at_a_time}),
         )
         return executor

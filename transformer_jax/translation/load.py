@@ -184,7 +184,7 @@ def read_weights(workdir: str | Path, weights: str = "latest", at_step: int | No
     folder = RunFolder(workdir)
     if (folder.path / WEIGHTS).is_file():
         if weights != "latest" or at_step is not None:
-            raise BadInput(f"{workdir}: is an exported folder with one set of weights: leave out --weights and --step")
+            raise BadInput(f"{workdir}: is an exported folder with one set of weights, so none can be chosen")
         return read_export(folder.path)
     if weights not in ("latest", "best", "ema"):
         place = folder.averaged if weights == "averaged" else Path(paths.expanded(weights))

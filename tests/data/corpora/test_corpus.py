@@ -26,7 +26,7 @@ def test_pairs_come_in_chunks_with_their_places(tmp_path):
 
 def test_a_custom_corpus_names_more_test_sets(tmp_path):
     code = "def pairs(split): return [(split, 'b')] if split != 'valid' else None\n"
-    usual, found = corpus(tmp_path, code), corpus(tmp_path, f"TESTS = 'long'\n{code}")
+    usual, found = corpus(tmp_path, code), corpus(tmp_path, f"TESTS = ['long', 'long']\n{code}")
     assert found.splits == ("train", "test", "long") and usual.splits == ("train", "test")
     (chunk,) = found.chunks("long", 9)
     assert chunk.pairs == [("long", "b")]

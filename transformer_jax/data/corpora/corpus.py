@@ -92,7 +92,7 @@ class CustomCorpus(Corpus):
 
     def __init__(self, config: DataConfig):
         self._function = extension.load_function("data.corpus", config.corpus, required=("split",))
-        more = extension.named_in(extension.file_of(self._function.address), TESTS)
+        more = [*dict.fromkeys(extension.named_in(extension.file_of(self._function.address), TESTS))]
         if wrong := [name for name in more if not TEST_NAME.fullmatch(name) or name in SPLITS]:
             raise self._function.refusal(
                 f"{TESTS} names {wrong[0]!r}; letters, digits and _ are expected, and no split"
