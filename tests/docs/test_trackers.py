@@ -16,7 +16,7 @@ def test_prometheus(tmp_path, monkeypatch):
     (tmp_path / "to_prometheus.py").write_text(code)
     monkeypatch.setenv("PROMETHEUS_FOLDER", str(tmp_path))
     config = from_config_dict({"train": {"tracker": f"{tmp_path}/to_prometheus.py:Prometheus"}})
-    tracking = Tracking(tmp_path, config, Labels(name='h = "4"'))
+    tracking = Tracking(tmp_path, config, Labels(name='h = "4"'), has_checkpoint=False)
     tracking.log(5, {"loss": 2.5, "data_wait": 0.1, "mfu": float("nan")})
     tracking.log(10, {"valid_loss": 2.25})
     tracking.finish()

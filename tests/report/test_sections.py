@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -202,6 +203,21 @@ def test_what_was_added_and_not_tried_yet_is_not_said_to_be_tried(tuned):
     found = Report(tuned).markdown
     assert "Not all of these were tried yet for base, A h=1, A h=4." in found
     assert "may lie beyond: A h=1 (highest), A h=4 (lowest)." in found, "of what was tried"
+
+
+def test_a_variant_none_of_whose_rates_could_be_trained_is_shown_as_such(tuned):
+    record = json.loads((tuned / "tuned.json").read_text())
+    del record["A h=1"]
+    write(tuned / "tuned.json", record)
+    for run in (tuned / "runs/A-h-1").iterdir():
+        shutil.rmtree(run)
+    attempts = [tuned / f"runs/A-h-1/tuning-{factor}/attempt.json" for factor in ("0.5", "1")]
+    for attempt in attempts:
+        write(attempt, {"state": "diverged", "error": "NaN since step 7"})
+    found = Report(tuned).markdown
+    assert "4 finished, 2 diverged" in found and "while its setting was chosen: NaN since step 7" in found
+    write(attempts[1], {"state": "running", "host": "here"})
+    assert "4 finished, 2 never started" in Report(tuned).markdown
 
 
 def test_a_plot_without_points_is_drawn(sweep):

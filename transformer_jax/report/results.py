@@ -18,7 +18,7 @@ from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.files.paths import inside
-from transformer_jax.files.record import read_record, read_typed
+from transformer_jax.files.record import read_if_sound, read_record, read_typed
 from transformer_jax.runs.folder import RunFolder, Versions
 from transformer_jax.runs.metrics import metrics_lines
 from transformer_jax.runs.records import Record, difference
@@ -244,7 +244,18 @@ def _variant(
     known["changes"] = {each["name"]: each["changes"] for each in definition["variants"]}[twin]
     prefix = chosen(tuned.get(twin)).prefix
     runs = [_run(folder / f"{prefix}seed-{seed}", name, seed, definition, problems) for seed in definition["seeds"]]
+    if twin not in tuned and not any(run.path.is_dir() for run in runs):
+        slugs = {each["name"]: each["slug"] for each in definition["variants"]}
+        runs = [dataclasses.replace(run, **_failed_tuning(inside(path / "runs", slugs[twin], path))) for run in runs]
     return VariantResult(**{**fields(Variant, facts), **known}, runs=runs)
+
+
+def _failed_tuning(folder: Path) -> dict[str, Any]:
+    """The state of a variant's runs that never start, because all that should choose its setting have failed."""
+    attempts = [read_if_sound(file, Attempt) or {} for file in sorted(folder.glob("tuning-*/attempt.json"))]
+    if not attempts or any(attempt.get("state") not in ("failed", "diverged") for attempt in attempts):
+        return {}
+    return {"state": attempts[0]["state"], "reason": f"while its setting was chosen: {attempts[0].get('error')}"}
 
 
 def _run(path: Path, variant: str, seed: int, definition: Mapping[str, Any], problems: list[str]) -> RunResult:
