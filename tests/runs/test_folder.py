@@ -122,7 +122,7 @@ def test_a_run_without_its_checkpoints_does_not_start_again(tmp_path):
     (folder.checkpoints / "10").mkdir()
     assert folder.compare_run(config)
     folder.config.unlink()
-    with pytest.raises(BadInput, match=r"has checkpoints up to step 10, and no config\.json"):
+    with pytest.raises(BadInput, match=r"has checkpoints up to step 10 but no config\.json"):
         folder.compare_run(config)
 
 

@@ -181,8 +181,8 @@ class RunFolder:
             return True
         if self.writes and (steps := self.saved_steps()):
             raise BadInput(
-                f"{self.path}: has checkpoints up to step {max(steps):,}, and no config.json, which says of which run: "
-                "put it back, or use another --workdir"
+                f"{self.path}: has checkpoints up to step {max(steps):,} but no config.json, which says what run "
+                "they are of: put it back, or use another --workdir"
             )
         last = next((line["step"] for line in newest_metrics(self.metrics)), 0)
         # The folder of checkpoints is made before the first line of metrics.
