@@ -325,15 +325,20 @@ def test_gains_on_longer_sentences_and_losses_are_those_of_the_runs():
     others = {}
     for name in ("recipe", "longer"):
         lines = csv.DictReader((RESULTS / f"sentence-lengths/{name}.csv").read_text().splitlines())
-        others[name] = {(row["variant"], int(row["updates"])): row for row in lines if row["seed"] == "0"}
-    relative, sinusoidal = (others["recipe"][variant, 2450] for variant in ("relative", "sinusoidal"))
+        others[name] = {(row["variant"], row["seed"], int(row["updates"])): row for row in lines}
+    relative, sinusoidal, second = (
+        others["recipe"][variant, seed, 2450]
+        for variant, seed in (("relative", "0"), ("sinusoidal", "0"), ("sinusoidal", "1"))
+    )
+    scores = [float(second[f"bleu_{split}"]) for split in ("test", "long")]
+    assert "a second seed of sinusoids has {:.1f} and {:.1f}.".format(*scores) in page
     for split, gain, place in (
         ("test", "have {:.1f} BLEU more than", "of training"),
         ("long", "and {:.1f} more", "ones"),
     ):
         scores = [float(row[f"bleu_{split}"]) for row in (relative, sinusoidal)]
         assert "{} ({:.1f} and {:.1f})".format(place, *scores) in page and gain.format(scores[0] - scores[1]) in page
-    last = others["longer"]["sinusoidal", 3600]
+    last = others["longer"]["sinusoidal", "0", 3600]
     said = rf"a run of 3,600 has ({NUMBER}) BLEU on `test` and ({NUMBER}) on `long`"
     assert re.findall(said, page) == [(f"{float(last['bleu_test']):.1f}", f"{float(last['bleu_long']):.1f}")]
     recipe = [json.loads(line) for line in (RESULTS / "multi30k/metrics.jsonl").read_text().splitlines()]
