@@ -55,7 +55,7 @@ def tell(line: str) -> None:
 
 @contextlib.contextmanager
 def logged(path: Path, after: Path) -> Iterator[None]:
-    """What is told inside, and the error that ends it, is appended to a file once there is another file, `after`.
+    """Appends messages, and the error that ends this, to a file as soon as the file `after` exists.
 
     Errors of writing are ignored.
     """

@@ -46,7 +46,7 @@ def markdown(text: str) -> str:
 
 
 def cell(value: Any) -> Any:
-    """A cell of a CSV file. Spreadsheets would calculate a text that begins like a formula, and is no number."""
+    """A cell of a CSV file. A text that a spreadsheet would calculate as a formula begins with a quote."""
     is_formula = isinstance(value, str) and value.startswith(FORMULAS) and not NEGATIVE.fullmatch(value)
     return f"'{value}" if is_formula else value
 
