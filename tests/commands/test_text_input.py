@@ -1,6 +1,9 @@
 """Lines from stdin are read as those of a file."""
 
 import io
+import os
+import sys
+import threading
 
 import pytest
 from hypothesis import example, given, settings
@@ -36,6 +39,19 @@ def test_stdin_is_read_as_a_file_is(file, content):
                 fault = several[0] if several else first
             found.append((lines, fault))
     assert found[0] == found[1]
+
+
+def test_stdin_that_another_program_has_made_non_blocking_is_read_to_its_end(monkeypatch):
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    monkeypatch.setattr("sys.stdin", os.fdopen(reading))
+    blocks = text_input.blocks([])
+    for line in ("first", "second"):
+        threading.Timer(0.2, os.write, (writing, f"{line}\n".encode())).start()
+        assert next(blocks).lines == [line]
+    threading.Timer(0.2, os.close, (writing,)).start()
+    assert list(blocks) == []
+    sys.stdin.close()
 
 
 def test_a_line_of_stdin_has_a_limit(monkeypatch):

@@ -112,6 +112,7 @@ def test_bad_columns_and_keys(bench, capfd, name, line, needle):
         (["data.tokenizer=bpe", "model.vocab_size=30000"], ["model.vocab_size = 30000: ", "data.hard_vocab_limit"]),
         (["data.source=a,b"], ["source = a, b and target = "]),
         (["data.corpus=copy"], ["give only one"]),
+        (["data.directory=/"], ["/: is the root of the file system"]),
         (["data.tokenizer_file=a.en"], ["a.en: is not a SentencePiece model"]),
         (
             ["data.tokenizer_file=a.en", "model.target_vocab_size=50", "model.tie_embeddings=none"],

@@ -55,11 +55,25 @@ def test_unigram_segmentations_have_their_probabilities(alpha):
         if all(piece in scores for piece in pieces):
             weights[pieces] = math.exp(alpha * sum(scores[piece] for piece in pieces))
     dice, drawn = random.Random(1), 4000
-    found = collections.Counter(tuple(_sampled(scores, alpha, "abab", dice)) for _ in range(drawn))
+    found = collections.Counter(tuple(_sampled(scores, 3, alpha, "abab", dice)) for _ in range(drawn))
     assert found.keys() == weights.keys()
     for pieces, weight in weights.items():
         share = weight / sum(weights.values())
         assert abs(found[pieces] / drawn - share) < 4 * math.sqrt(share * (1 - share) / drawn)
+
+
+def test_no_text_longer_than_a_piece_is_looked_up():
+    """A sentence without spaces may have thousands of characters."""
+    looked_up = []
+
+    class Scores(dict):
+        def __contains__(self, text):
+            looked_up.append(text)
+            return super().__contains__(text)
+
+    word = "ab" * 50
+    pieces = _sampled(Scores({"a": -1.0, "b": -2.0, "ab": -1.5}), 2, 1.0, word, random.Random(0))
+    assert "".join(pieces) == word and max(map(len, looked_up)) == 2
 
 
 def test_a_sample_is_the_same_text_and_what_cannot_be_cut_stays(kind, tokenizer):

@@ -239,6 +239,22 @@ def test_what_it_does_not_know_is_our_unknown_token(tmp_path):
     assert load_tokenizer(tmp_path / "tokenizer.json").encode("zebra") == [UNK]
 
 
+@pytest.mark.parametrize("clean_text", [False, True])
+def test_a_normalizer_that_removes_private_characters_loses_no_text(tmp_path, clean_text):
+    made = tokenizers.Tokenizer.from_str(tokenizer_json("words"))
+    made.normalizer = tokenizers.normalizers.BertNormalizer(clean_text=clean_text)
+    made.save(str(tmp_path / "tokenizer.json"))
+    tower, unknown = load_tokenizer(tmp_path / "tokenizer.json").encode("TOWER Zebra")
+    assert tower > UNK == unknown
+
+
+@pytest.mark.parametrize("stored", [{"kind": "words", "symbols": [1, 2]}, {"kind": "words", "symbols": [["a"], None]}])
+def test_symbols_that_are_no_texts_are_named(tmp_path, stored):
+    (tmp_path / "mine.json").write_text(json.dumps(stored))
+    with pytest.raises(BadInput, match=r"mine\.json"):
+        load_tokenizer(tmp_path / "mine.json")
+
+
 @pytest.mark.parametrize("model", [{"type": "NoSuch"}, {"type": "BPE", "vocab": {"a": 0}, "merges": []}])
 def test_a_file_that_would_lose_text_is_refused(tmp_path, model):
     stored = json.loads(tokenizer_json("words")) | {"pre_tokenizer": None, "model": model}

@@ -1,9 +1,11 @@
 """Folders in buckets: a copy for each command; a run there is the run on a disk. More in drills/test_bucket.py."""
 
+import argparse
 import dataclasses
 import os
 import threading
 import types
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,9 @@ from tests.support.cloud_storage import failing_bucket
 from tests.support.prepared_data import experiment
 from tests.support.training_runs import metrics, train_here, weights
 from transformer_jax import cli
-from transformer_jax.config import from_json, to_json
+from transformer_jax.commands import evaluate
+from transformer_jax.config import DataConfig, from_json, to_json
+from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.extras import MissingPackages
@@ -181,8 +185,33 @@ def test_text_in_a_bucket_is_fetched_once_by_each_machine(url, tmp_path, monkeyp
     with pytest.raises(BadInput, match="the train text has changed"):
         prepare(remotely, tmp_path / "data")
     remote._blob("bucket/text/train.en").delete()
+    assert prepare(remotely, tmp_path / "data").fingerprint == made.fingerprint  # it is not needed again
     with pytest.raises(BadInput, match=r"gs://bucket/text/train\.en: there is no such file"):
         prepare(remotely, tmp_path / "other")
+
+
+def test_two_processes_that_fetch_a_text_at_once_have_all_of_it(url, monkeypatch):
+    written(f"{url}/text", **{"train.en": "old\n"})
+    before = remote.fetched(f"{url}/text/train.en")
+    written(f"{url}/text", **{"train.en": "a\nb\n"})
+    patiently, other = remote._patiently, []
+
+    def slowly(name, act):
+        found = patiently(name, act)
+        if name.endswith("train.en") and not other:
+            other.append("")
+            other[0] = remote.fetched(f"{url}/text/train.en")  # what another process does meanwhile
+        return found
+
+    monkeypatch.setattr(remote, "_patiently", slowly)
+    path = remote.fetched(f"{url}/text/train.en")
+    assert other == [path] and Path(path).read_text() == "a\nb\n"
+    assert not os.path.exists(before) and os.listdir(os.path.dirname(path)) == ["train.en"]
+
+
+def test_only_texts_may_be_in_a_bucket(url):
+    with pytest.raises(BadInput, match=f"data.corpus_folder = {url}/cogs: must be a local folder"):
+        open_corpus(DataConfig(corpus="cogs", corpus_folder=f"{url}/cogs"))
 
 
 def test_a_training_that_another_machine_takes_over_stops(url):
@@ -314,3 +343,7 @@ def test_messages_have_addresses_and_not_the_paths_of_copies(url, capsys, copies
     assert capsys.readouterr().err == f"{url}/nothing/run: is not a run\n"
     assert cli.main(["evaluate", f"--workdir={url}/nothing"]) == 2
     assert f"error: {url}/nothing: is not a run" in capsys.readouterr().err
+    written(f"{url}/text", **{"x.en": "a\n", "x.de": "b\n"})
+    texts = {side: remote.mirrored(f"{url}/text/x.{name}") for side, name in (("source", "en"), ("target", "de"))}
+    test_set = evaluate._test_set(argparse.Namespace(**texts, split=None, workdir="run"), None)
+    assert test_set.name == f"{url}/text/x.en -> {url}/text/x.de"

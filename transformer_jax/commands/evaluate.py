@@ -22,6 +22,7 @@ from transformer_jax.commands.arguments import path
 from transformer_jax.errors import BadInput, visible
 from transformer_jax.files.record import read_typed
 from transformer_jax.files.remote import name_of
+from transformer_jax.metric_names import OF_THE_OTHER
 from transformer_jax.runs import records
 
 if TYPE_CHECKING:
@@ -60,13 +61,13 @@ def run(arguments: argparse.Namespace) -> None:
     from transformer_jax.experiment import evaluate_run
     from transformer_jax.runs.folder import RunFolder
 
-    evaluation = evaluate_run(model, decode, test_set, arguments.weights)
+    evaluation = evaluate_run(model, decode, test_set, name_of(arguments.weights))
     if other is not None:
         texts = evaluation.hypotheses, their_hypotheses, test_set.references
         metrics = _scored_by_both(evaluation.record, other)
         tests = paired_bootstrap(*texts, test_set.clusters, decode.bleu_tokenize, metrics)
-        facts = {key: other.get(key) for key in ("weights", "steps", "decode", "weights_sha256")}
-        evaluation.record["against"] = {"run": arguments.against, **facts, **tests}
+        facts = {key: other.get(key) for key in OF_THE_OTHER} | {"run": name_of(arguments.against)}
+        evaluation.record["against"] = {**facts, **tests}
     directory = Path(arguments.workdir) / "translations"
     if arguments.json:
         shown = {key: value for key, value in evaluation.record.items() if "sentence" not in key}
@@ -102,7 +103,7 @@ def table(record: Mapping[str, Any]) -> str:
     lines.append("")
     lines += [f"{name:<24}{found['score']:8.2f}   {found['signature']}" for name, found in record["measures"].items()]
     lines += [
-        f"{f'perplexity {unit}':<24}{perplexity[unit]:8.3f}" for unit in ("per_token", "per_word", "per_character")
+        f"{f'perplexity {unit}':<24} {perplexity[unit]:7.3f}" for unit in ("per_token", "per_word", "per_character")
     ]
     lines += ["", f"equal to the reference, with intervals of {CONFIDENCE:.0%} over {exact['resampled']}"]
     rows = {"all": exact}
@@ -142,7 +143,8 @@ def _test_set(arguments: argparse.Namespace, model: "Run") -> "TestSet":
         sources, references = text_input.parallel(arguments.source, arguments.target)
         digest = records.texts_sha256(sources, references)[: records.SHORT]
         file_name = f"{Path(arguments.source).name}.{digest}"  # must not replace the record of a split of that name
-        test_set = TestSet(f"{arguments.source} -> {arguments.target}", file_name, sources, references)
+        name = f"{name_of(arguments.source)} -> {name_of(arguments.target)}"
+        test_set = TestSet(name, file_name, sources, references)
     if not test_set.sources:
         raise BadInput(f"{test_set.name}: has no sentences to evaluate on")
     return test_set

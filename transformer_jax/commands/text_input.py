@@ -1,6 +1,8 @@
 """Lines of text from files, or from stdin as soon as they arrive."""
 
+import contextlib
 import io
+import select
 import sys
 from collections.abc import Iterator, Sequence
 from typing import cast
@@ -43,4 +45,6 @@ def _arrived() -> bytes:
     """What has arrived on stdin, without waiting for more; nothing at its end."""
     if sys.stdin.isatty():
         print("> ", end="", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError, ValueError):  # it has no descriptor
+        select.select([sys.stdin], [], [])  # another program may have made it non-blocking
     return cast(io.BufferedReader, sys.stdin.buffer).read1(READ_BYTES)  # typeshed does not know its type

@@ -28,6 +28,7 @@ from transformer_jax.files import atomic, paths
 from transformer_jax.files.digests import file_sha256, sha256
 from transformer_jax.files.progress import counting, tell
 from transformer_jax.files.record import read_bytes
+from transformer_jax.files.remote import name_of
 from transformer_jax.version import __version__
 
 # Pairs that are in memory at a time.
@@ -46,6 +47,8 @@ def prepare(config: ExperimentConfig, directory: str | Path) -> Prepared:
     directory = Path(paths.expanded(directory)).absolute()
     if directory.is_symlink():
         directory = directory.resolve()
+    if not directory.name:
+        raise BadInput(f"{directory}: is the root of the file system; choose a directory in it")
     with atomic.explained(directory):
         corpus = open_corpus(config.data)
         if not (directory / MANIFEST).exists():
@@ -280,7 +283,7 @@ def _refuse_other_data(config: ExperimentConfig, corpus: Corpus, directory: Path
             "transformer-jax evaluate --source=FILE --target=FILE evaluates other texts"
         )
     recorded = {source["file"] for source in manifest["sources"] if "file" in source}
-    if recorded == set(corpus.files) and not all(Path(path).exists() for path in recorded):
+    if recorded == set(map(name_of, corpus.files)) and not all(Path(path).exists() for path in corpus.files):
         tell(f"{directory}: reused without comparing it with its text files, which no longer exist")
         identity = stored["corpus"]
     else:

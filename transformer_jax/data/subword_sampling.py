@@ -29,8 +29,10 @@ class SubwordSampler:
     def __init__(self, tokenizer: SentencePieceTokenizer, kind: str, strength: float):
         self._scores, self.settings = tokenizer.scores, (kind, strength)
         self._tokenizer, self._ids = tokenizer, {piece: i for i, piece in enumerate(tokenizer.all_pieces)}
-        segment = _with_dropout if kind == "bpe" else _sampled
-        self._segment: Segment = functools.partial(segment, self._scores, strength)
+        if kind == "bpe":
+            self._segment: Segment = functools.partial(_with_dropout, self._scores, strength)
+        else:
+            self._segment = functools.partial(_sampled, self._scores, max(map(len, self._scores)), strength)
 
     def __call__(self, ids: Sequence[int], key: str) -> list[int]:
         """Another segmentation of the text of these tokens. Bytes and unknown tokens stay as they are."""
@@ -68,11 +70,14 @@ def _with_dropout(scores: dict[str, float], rate: float, word: str, dice: random
         pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
 
 
-def _sampled(scores: dict[str, float], alpha: float, word: str, dice: random.Random) -> list[str]:
-    """A segmentation with a probability proportional to the unigram model's to the power alpha."""
+def _sampled(scores: dict[str, float], longest: int, alpha: float, word: str, dice: random.Random) -> list[str]:
+    """A segmentation with a probability proportional to the unigram model's to the power alpha.
+
+    `longest` is the length of the longest piece: a sentence without spaces is one long word.
+    """
     # log_sums[end] is the log of the sum over all segmentations of word[:end].
     log_sums, ends = [0.0], range(1, len(word) + 1)
-    starts = {end: [start for start in range(end) if word[start:end] in scores] for end in ends}
+    starts = {end: [s for s in range(max(0, end - longest), end) if word[s:end] in scores] for end in ends}
     for end in ends:
         log_sums.append(_log_sum([log_sums[start] + alpha * scores[word[start:end]] for start in starts[end]]))
     pieces, end = list[str](), len(word)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from transformer_jax.errors import BadInput
 from transformer_jax.extras import require
 from transformer_jax.files.digests import sha256
-from transformer_jax.files.record import read_bytes, read_record
+from transformer_jax.files.record import read_bytes, read_record, typed
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
@@ -42,8 +42,8 @@ LARGE_ALPHABET = 1000
 USUAL_BYTES, MOST_BYTES = 4192, 1 << 30
 # Characters with a special meaning to SentencePiece's trainer, which skips sentences that have some of them.
 RESERVED = str.maketrans(dict.fromkeys("\t\n\r\0\u2585" + SPACE_MARK, " "))
-# A character that no text to train on has, and so no vocabulary.
-RARE = "\U0010fffd"
+# A letter that no text to train on has, and so no vocabulary. Normalizers remove what is no letter.
+RARE = "\U00012345"
 
 
 class Tokenizer(ABC):
@@ -247,10 +247,11 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if kind is None and isinstance(stored.get("model"), dict):
         return HuggingFaceTokenizer(read_bytes(path), str(path))
     if kind in get_args(SymbolKind) and isinstance(stored.get("symbols"), list):
-        return SymbolTokenizer(cast(SymbolKind, kind), stored["symbols"])
+        return SymbolTokenizer(cast(SymbolKind, kind), typed(stored["symbols"], list[str], path))
     if kind == "marian" and isinstance(stored.get("tokens"), list):
         with contextlib.suppress(KeyError, TypeError, ValueError):
-            return MarianTokenizer(base64.b64decode(stored["model"]), stored["tokens"], str(path))
+            tokens = typed(stored["tokens"], list[str], path)
+            return MarianTokenizer(base64.b64decode(stored["model"]), tokens, str(path))
     raise BadInput(f"{path}: is not a tokenizer of this library")
 
 

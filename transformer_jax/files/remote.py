@@ -85,7 +85,7 @@ def fetched(url: str) -> str:
     folder = bucket_copies() / "texts" / f"{key}-{there.generation if there else 'missing'}"
     path = inside(folder, name.rpartition("/")[2], url)
     if there and not path.exists():
-        for older in folder.parent.glob(f"{key}-*"):
+        for older in {*folder.parent.glob(f"{key}-*")} - {folder}:  # in which another process may be writing
             shutil.rmtree(older, ignore_errors=True)
         _download(name, there.generation, path)
     _texts[str(path)] = url
@@ -377,13 +377,15 @@ def _listed(name: str) -> dict[str, int]:
 
 def _download(name: str, generation: int, place: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = place.with_name(f"{place.name}{UNFINISHED}")
+    unfinished = place.with_name(f"{uuid.uuid4().hex[:12]}{UNFINISHED}")
     options = {"if_generation_match": generation, "retry": None, "timeout": ATTEMPT}
     try:
         _patiently(name, lambda: _blob(name).download_to_filename(str(unfinished), **options))
+        os.replace(unfinished, place)
     except _gone():
         raise Failed(f"{BUCKETS}{name}: was changed while it was read; try again") from None
-    os.replace(unfinished, place)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def _write(name: str, content: str | Path, generation: int, copy: str = "") -> int:
@@ -431,9 +433,9 @@ def _version(place: Path) -> list[int] | None:
 
 
 def _is_copied(name: str, url: str) -> bool:
-    """Whether an object below an address is copied."""
+    """Whether an object at or below an address is copied. One that ends with a slash stands for a folder."""
     parts = (BUCKETS + name).removeprefix(url).split("/")
-    return bool(parts[-1]) and not any(part in CHECKPOINTS or part.endswith(LOCAL) for part in parts)
+    return not name.endswith("/") and not any(part in CHECKPOINTS or part.endswith(LOCAL) for part in parts)
 
 
 def _is_below(name: str, url: str) -> bool:

@@ -75,6 +75,14 @@ def test_another_format_and_a_damaged_file_are_refused(tfds_dir, tmp_path):
         read(DataConfig(corpus="tiny_parallel", tfds_data_dir=str(tmp_path / "copy")))
 
 
+def test_a_data_set_without_training_text_is_refused(tfds_dir, tmp_path):
+    shutil.copytree(tfds_dir, tmp_path / "copy")
+    (info,) = (tmp_path / "copy").rglob("dataset_info.json")
+    info.write_text(info.read_text().replace('"train"', '"test"'))
+    with pytest.raises(BadInput, match="has no split train; there are: test, validation"):
+        open_corpus(DataConfig(corpus="tiny_parallel", tfds_data_dir=str(tmp_path / "copy")))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -11,6 +11,7 @@ from transformer_jax.data.corpora.files import CogsCorpus, FileCorpus, Inflectio
 from transformer_jax.data.corpora.scan import ScanCorpus
 from transformer_jax.data.corpora.tasks import TaskCorpus
 from transformer_jax.data.corpora.tfds import TfdsCorpus
+from transformer_jax.errors import BadInput
 from transformer_jax.files import remote
 from transformer_jax.schema import is_meant_as_address
 
@@ -19,6 +20,8 @@ PUBLISHED: dict[str, type[Corpus]] = {"scan": ScanCorpus, "cogs": CogsCorpus, "i
 
 def open_corpus(config: DataConfig) -> Corpus:
     """The corpus that these options name. Its text is not read yet, but fetched if it is in a bucket."""
+    if config.corpus_folder and remote.is_remote(config.corpus_folder):
+        raise BadInput(f"data.corpus_folder = {config.corpus_folder}: must be a local folder")
     config = schema.with_texts(config, lambda _, text: remote.fetched(text) if remote.is_remote(text) else text)
     if config.corpus in PUBLISHED:
         return PUBLISHED[config.corpus](config)

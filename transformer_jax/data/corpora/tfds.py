@@ -31,6 +31,8 @@ class TfdsCorpus(Corpus):
         # Ours and theirs: the first of the names that the data set has.
         found = self._builder.info.splits
         self._names = {split: name for split, names in SPLIT_NAMES.items() for name in names[::-1] if name in found}
+        if "train" not in self._names:
+            raise BadInput(f"data.corpus = {self._name!r}: has no split train; there are: {', '.join(found) or 'none'}")
         self.splits = tuple(self._names)
 
     def identity(self) -> dict[str, Any]:
