@@ -23,7 +23,7 @@ import numpy as np
 from flax import linen as nn
 
 from transformer_jax.commands import configuration
-from transformer_jax.commands.arguments import add_run
+from transformer_jax.commands.arguments import add_run, at_least
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import Batch, training_batches
 from transformer_jax.data.prepared import MANIFEST, Prepared
@@ -263,11 +263,13 @@ def main(words: Sequence[str] | None = None) -> None:
         default=[64, 128, 256, 512],
         help="two or more values of d_model; d_ff, d_k and d_v change in proportion (default 64,128,256,512)",
     )
-    parser.add_argument("--updates", type=int, default=5, help="updates, all at the peak learning rate (default 5)")
+    parser.add_argument("--updates", type=at_least(1), default=5, help="updates, all at the peak learning rate (default 5)")
     parser.add_argument("--output", type=Path, required=True, help="the picture: .svg, .png or .pdf")
     add_run(parser, "where the data is prepared; by default data.directory, or random tokens", required=False)
     overrides, rest = configuration.split_overrides(list(sys.argv[1:] if words is None else words))
     arguments = parser.parse_args(rest)
+    if len(arguments.widths) < 2:
+        parser.error("--widths: must be two or more")
     plots.check_format(arguments.output)
     experiment, batches, source = batches_of(
         configuration.load(arguments.config, overrides), arguments.workdir, arguments.updates

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from transformer_jax.errors import BadInput
 from transformer_jax.extension import load_module
 from transformer_jax.pictures import plots
 from transformer_jax.report.results import load_sweep
@@ -137,7 +138,12 @@ def plot_losses(losses: Losses) -> Figure:
 
 
 if __name__ == "__main__":
-    found = losses_of(sys.argv[1])
-    print_losses(found)
-    for picture in sys.argv[2:]:
-        plots.save(plot_losses(found), picture)
+    if len(sys.argv) < 2:
+        raise SystemExit(__doc__)
+    try:
+        found = losses_of(sys.argv[1])
+        print_losses(found)
+        for picture in sys.argv[2:]:
+            plots.save(plot_losses(found), picture)
+    except BadInput as error:
+        raise SystemExit(f"error: {error}") from None

@@ -88,4 +88,9 @@ def print_times(folder: str, loss: float | None = None) -> None:
 
 
 if __name__ == "__main__":
-    print_times(sys.argv[1], *map(float, sys.argv[2:]))
+    if len(sys.argv) < 2:
+        raise SystemExit(__doc__)
+    try:
+        print_times(sys.argv[1], *map(float, sys.argv[2:]))
+    except BadInput as error:
+        raise SystemExit(f"error: {error}") from None

@@ -462,10 +462,26 @@ def test_seeds_that_were_finished_after_a_report_are_named(sweep):
         make_run(sweep, each, 2)
     report = Report(sweep)
     assert "Seed 2 was finished after a report of seeds 0, 1." in report.markdown and "7.0 %" in report.markdown
-    assert report.json["looks"] == [[0, 1]] and load_sweep(sweep).looks == [[0, 1], [0, 1, 2]]
+    assert report.json["looks"] == [[0, 1]] and [look["compared"] for look in load_sweep(sweep).looks] == [
+        [0, 1],
+        [0, 1, 2],
+    ]
     # A variant that was added when one seed was there: the other seeds were in earlier reports.
     write(sweep / "looks.json", {"looks": [{"seeds": [], "compared": seen, "when": ""} for seen in ([0, 1, 2], [0])]})
     assert "finished after" not in Report(sweep).markdown
+
+
+def test_seeds_that_only_some_variants_have_later_are_named(sweep):
+    """As those are that only one variant lacks, which may have diverged."""
+    changed(sweep, seeds=[0, 1, 2])
+    shutil.rmtree(seed_folder(sweep, "A h=4", 1))
+    write_report(sweep)
+    assert "finished after" not in Report(sweep).markdown
+    make_run(sweep, VARIANTS[1], 2)
+    assert "Seed 2 was finished after a report of seeds 0." in Report(sweep).markdown
+    write_report(sweep)
+    looks = json.loads((sweep / "looks.json").read_text())["looks"]
+    assert [(look["compared"], look["finished"]) for look in looks] == [([0], [0, 1]), ([0], [0, 1, 2])]
 
 
 def test_the_declared_question_is_named_before_it_can_be_answered(sweep):

@@ -205,6 +205,14 @@ def test_what_was_added_and_not_tried_yet_is_not_said_to_be_tried(tuned):
     assert "may lie beyond: A h=1 (highest), A h=4 (lowest)." in found, "of what was tried"
 
 
+def test_a_lowest_loss_at_a_factor_of_many_digits_is_at_the_edge(sweep):
+    """Factors are written with six digits."""
+    changed(sweep, tune=[0.5**0.5, 1, 2**0.5])
+    found = facts(1.0, (2.0, 2.1, 2.2)) | {"lowest": 0.5**0.5, "losses": {"0.707107": 2.0, "1": 2.1, "1.41421": 2.2}}
+    write(sweep / "tuned.json", {"base": found})
+    assert "may lie beyond: base (lowest)." in Report(sweep).markdown
+
+
 def test_a_variant_none_of_whose_rates_could_be_trained_is_shown_as_such(tuned):
     record = json.loads((tuned / "tuned.json").read_text())
     del record["A h=1"]

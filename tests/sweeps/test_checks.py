@@ -113,6 +113,17 @@ RATES = {"optimizer.learning_rate": ("log_uniform", 1e-4, 1e-2)}
         ([FOUR], {"answered_by": "all"}, "answered_by = 'all': must be one of differences, effects"),
         ([FOUR], {"answered_by": "simple_effects"}, "no variant has levels"),
         ([FOUR], {"answered_by": "contrasts"}, "answered_by = 'contrasts': there are none"),
+        (
+            [FOUR],
+            {"contrasts": {"mine": {"base": 5e-7, "h = 4": 0}}},
+            "contrasts['mine'] = {'base': 5e-07",
+        ),
+        ([FOUR], {"contrasts": {"mine": {}}}, "contrasts['mine'] = {}: must be weights, not all 0"),
+        (
+            [Variant("a", FOUR.changes, levels={"h": "4"}), Variant("b", WIDE, levels={"h": "4"})],
+            {},
+            "variants 'a' and 'b' have the same levels",
+        ),
         ([FOUR], {"weights": "ema"}, "optimizer.ema"),
         ([FOUR], {"tune": (1, 2), "search": RATES, "trials": 9}, "tune and search: leave one out"),
         ([FOUR], {"seeds": [1_000_001], "search": RATES, "trials": 9}, "seeds"),

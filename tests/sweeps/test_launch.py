@@ -4,9 +4,12 @@ import dataclasses
 import io
 import json
 import os
+import re
 import shutil
 import signal
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.runs.test_code import LOSS, begun
@@ -21,6 +24,7 @@ from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.launch import Launcher, LaunchOptions, differences, grouped, merged, prepare_data, run_jobs
 from transformer_jax.sweeps.status import Progress
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 COMPUTATION = {"mesh.fsdp": 2, "mesh.lost_after": 9.0, "train.accumulate": 2, "model.attention_implementation": "plain"}
 
 
@@ -92,6 +96,49 @@ def test_an_analysis_may_be_added_but_not_become_another(tmp_path):
         merged(folder, defined(tests=("valid", "test"), analyses={"mine": f"{file}:one"}))
     with pytest.raises(BadInput, match="analysis 'mine'"):
         merged(folder, defined(analyses={"mine": f"{file}:two"}))
+
+
+def test_custom_code_is_the_same_in_another_folder_and_from_another_directory(tmp_path, monkeypatch):
+    """Its digest tells other code."""
+    (tmp_path / "mine.py").write_text(
+        (EXAMPLES / "linear_attention.py").read_text() + "\n\ndef depth(model, config, tests): ...\n"
+    )
+    found = []
+    for directory, file in ((tmp_path, "mine.py"), (tmp_path.parent, f"{tmp_path.name}/mine.py")):
+        monkeypatch.chdir(directory)
+        variant = Variant("mine", {"model.parts.attention": f"{file}:LinearAttention"})
+        found.append(defined(variant, analyses={"depth": f"{file}:depth"}))
+    assert differences(*found) == []
+
+
+def test_the_levels_of_a_design_stay_and_may_be_declared_later(tmp_path):
+    plain, crossed = (defined(dataclasses.replace(FOUR, levels=levels)) for levels in ({}, {"heads": "4"}))
+    assert differences(plain, crossed) == []
+    assert differences(crossed, plain) == ["variant 'h = 4': levels: there, but not here"]
+
+
+def test_numbers_of_numpy_and_paths_are_values_of_a_variant(folder):
+    changes = {"model.num_heads": np.int64(4), "train.compile_cache": Path("cache")}
+    definition = launch.ready(folder, defined(Variant("h = 4", changes)), LaunchOptions())
+    folder.save(definition)
+    stored = {"model.num_heads": 4, "train.compile_cache": "cache"}
+    assert folder.load().variant("h = 4").changes == stored
+    assert differences(folder.load(), defined(Variant("h = 4", stored))) == []
+
+
+@pytest.mark.parametrize(
+    ("variant", "changes", "message"),
+    [
+        (FOUR, {"notes": "one remark"}, "file.py: notes is 'one remark'; must be of type list"),
+        (FOUR, {"question": None}, "file.py: question is None"),
+        (dataclasses.replace(FOUR, group=2017), {}, "file.py: variants.1.group is 2017; must be of type str"),
+        (dataclasses.replace(FOUR, levels={"norm": 1}), {}, "levels.norm is 1"),
+        (FOUR, {"notes": [object()]}, "sweep.json cannot hold it"),
+    ],
+)
+def test_a_sweep_that_could_not_be_read_again_is_refused_before_it_is_written(folder, variant, changes, message):
+    with pytest.raises(BadInput, match=re.escape(message)):
+        launch.ready(folder, defined(variant, **changes), LaunchOptions())
 
 
 def test_a_sweep_keeps_its_order_of_the_data(tmp_path):

@@ -24,6 +24,7 @@ def test_the_machine_is_divided(monkeypatch):
     monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
     assert [slot.environment for slot in local.slots(None)] == [{"CUDA_VISIBLE_DEVICES": str(n)} for n in range(4)]
     assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in local.slots(2)] == ["0,1", "2,3"]
+    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in local.slots(3)] == ["0", "1", "2"], "all as many"
     shared = local.slots(8)[5].environment
     assert shared == {"CUDA_VISIBLE_DEVICES": "1", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.450"}
 

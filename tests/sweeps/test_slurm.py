@@ -21,10 +21,11 @@ from transformer_jax.sweeps.status import Progress
 class Cluster:
     """Jobs by number: the states that squeue shows, one a call, the last one for ever; None is not listed.
 
-    `fails`: the numbers of the calls to which squeue does not answer.
+    `fails`: the numbers of the calls to which squeue does not answer. `started` is called after jobs are submitted.
     """
 
-    def __init__(self, *states, fails=()):
+    def __init__(self, *states, fails=(), started=lambda: None):
+        self.started = started
         self.states, self.submitted, self.fails, self.asked = dict(enumerate(states)), [], fails, 0
         self.arrays = []  # the number of jobs in each
 
@@ -42,6 +43,7 @@ class Cluster:
         first = len(self.submitted)
         self.arrays.append(len(tasks))
         self.submitted += [task.run_ids for task in tasks]
+        self.started()
         return [SimpleNamespace(job_id=f"7_{first + number}") for number in range(len(tasks))]
 
 
@@ -108,12 +110,20 @@ def test_one_answer_without_a_job_or_none_at_all_ends_nothing(folder, states):
 def test_a_job_that_squeue_has_forgotten_is_over_when_its_run_has_ended_or_after_some_answers(folder, states):
     (run,) = folder.runs(defined())
     run.path.mkdir(parents=True)
-    run.record_attempt(state="diverged", error="at step 3")
-    cluster = Cluster([None])
+    cluster = Cluster([None], started=lambda: run.record_attempt(state="diverged", error="at step 3"))
     assert states(cluster, [run])[0] == {"base/seed-0": "diverged"} and cluster.asked == 1
-    run.record_attempt(state="running", host="a node that died")
-    cluster = Cluster([None])
+    cluster = Cluster([None], started=lambda: run.record_attempt(state="running", host="a node that died"))
     assert states(cluster, [run])[0] == {"base/seed-0": "failed"} and cluster.asked == slurm.ABSENT
+
+
+@pytest.mark.parametrize("before", ["failed", "stopped"])
+@pytest.mark.parametrize("started", [{}, {"state": "stopped"}], ids=["waits", "requeued"])
+def test_one_answer_without_a_job_ends_no_run_that_is_queued_again(folder, states, before, started):
+    (run,) = folder.runs(defined())
+    run.record_attempt(state=before, error="yesterday")
+    cluster = Cluster(["PD", None, "PD", "R", "OOM"], started=lambda: run.record_attempt(**started))
+    assert states(cluster, [run])[0] == {"base/seed-0": "failed"} and cluster.asked == 5
+    assert "yesterday" not in run.attempt()["error"]
 
 
 def test_a_new_launch_asks_again_before_it_submits_what_may_be_running(folder, states):

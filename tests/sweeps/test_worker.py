@@ -56,6 +56,17 @@ def test_a_result_of_another_run_that_was_copied_is_not_reported(folder):
     assert not (run.path / "result.json").exists()
 
 
+def test_a_worker_that_is_stopped_is_not_started_again_for_what_an_earlier_one_recorded(folder, monkeypatch):
+    definition = defined()
+    folder.save(definition)
+    (run,) = folder.runs(definition)
+    run.record_attempt(state="stopped", error="train.hours", asked=False)
+    monkeypatch.setattr(Worker, "_handle_signals", lambda worker: None)
+    monkeypatch.setattr(Worker, "_train_and_evaluate", lambda worker, runs: worker._raise(signal.SIGTERM, None))
+    assert Worker(folder, definition, [run]).work() == EXIT_UNFINISHED
+    assert run.attempt()["asked"] is True
+
+
 def test_a_finished_run_is_not_repeated_unless_its_records_were_replaced(worked, capfd):
     folder, definition, _ = worked
     before, run = result_of(folder), folder.by_id(definition)["base/seed-0"]

@@ -187,10 +187,8 @@ def to_json(report: Report) -> dict[str, Any]:
     sweep = report.sweep
     return {
         "format": 1,
-        **{
-            key: getattr(sweep, key)
-            for key in ("name", "question", "baseline", "primary", "answered_by", "margin", "looks")
-        },
+        **{key: getattr(sweep, key) for key in ("name", "question", "baseline", "primary", "answered_by", "margin")},
+        "looks": [look["compared"] for look in sweep.looks],
         **{key: getattr(report, key) for key in ("state", "mixtures", "remarks", "facts", "problems")},
         "runs": [
             {"variant": run.variant, "seed": run.seed, "state": run.state, "reason": run.reason, "step": run.step}
@@ -225,4 +223,4 @@ def _test_json(test: TestReport) -> dict[str, Any]:
         compared = test.findings.by_metric.get(metric)
         for family in test.findings.families:
             found[f"{metric}_{family.key}"] = compared.to_json(family.key) if compared else {}
-    return {**found, **test.findings.scores, "rows": test.rows, "words": test.words}
+    return {**test.findings.scores, **found, "rows": test.rows, "words": test.words}

@@ -22,7 +22,7 @@ from transformer_jax.files.record import read_if_sound, read_record, read_typed
 from transformer_jax.runs.folder import RunFolder, Versions
 from transformer_jax.runs.metrics import metrics_lines
 from transformer_jax.runs.records import Record, difference
-from transformer_jax.sweeps.definition import SOURCES, Proposal, Sweep, Tuning, Variant, fields
+from transformer_jax.sweeps.definition import SOURCES, Look, Proposal, Sweep, Tuning, Variant, fields
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import Attempt, Result
 from transformer_jax.sweeps.search import chosen
@@ -134,7 +134,7 @@ class SweepResult(Sweep):
     variants: Sequence[VariantResult]
     tuned: Mapping[str, Tuning]  # a loss that is None: a run diverged
     proposed: Mapping[str, Sequence[Proposal]]  # the settings that a custom function has proposed for each variant
-    looks: Sequence[Sequence[int]]  # the seeds that all compared variants had at each report with other ones
+    looks: Sequence[Look]  # one for each report with other seeds than the one before
     problems: Sequence[str]  # one line for each damaged file
     decimals: int | None = None  # of scores and differences in texts and tables
 
@@ -147,6 +147,20 @@ class SweepResult(Sweep):
         """The seeds that are finished for every variant with a finished run."""
         finished = [{run.seed for run in variant.finished} for variant in self.variants if variant.finished]
         return sorted(set.intersection(*finished)) if finished else []
+
+    @property
+    def finished_seeds(self) -> list[int]:
+        """The seeds that are finished for any variant."""
+        return sorted({run.seed for variant in self.variants for run in variant.finished})
+
+    def added_seeds(self) -> Iterator[tuple[list[int], list[int]]]:
+        """For each report the seeds that all variants had, and those that all or some have only now, if any."""
+        compared, finished, is_known = set(self.compared_seeds), set(self.finished_seeds), True
+        for look in self.looks:
+            compared, finished = compared.difference(look["compared"]), finished.difference(look.get("finished", ()))
+            is_known = is_known and "finished" in look
+            if new := (compared | finished) if is_known else compared:
+                yield look["compared"], sorted(new)
 
     def baseline_of(self, compared: Collection[str]) -> str:
         """The variants that these are compared with."""
@@ -201,7 +215,7 @@ def load_sweep(folder: str | Path) -> SweepResult:
             "variants": [_variant(path, facts, definition, tuned, problems) for facts in _asked_for(path, definition)],
             "tuned": tuned,
             "proposed": sweep.proposed(),
-            "looks": [look["compared"] for look in sweep.looks()],
+            "looks": sweep.looks(),
             "problems": problems,
         }
         return SweepResult(**{**fields(Sweep, definition), **known})

@@ -66,10 +66,11 @@ def write_report(
 def record_look(sweep: SweepResult) -> None:
     """Keeps in looks.json which seeds the sweep has, so that a later report knows which came after this one."""
     folder = SweepFolder(sweep.path)
-    if sweep.compared_seeds not in sweep.looks:
+    found = {"compared": sweep.compared_seeds, "finished": sweep.finished_seeds}
+    if not any(found.items() <= look.items() for look in sweep.looks):
         look = {
             "seeds": sweep.seeds,
-            "compared": sweep.compared_seeds,
+            **found,
             "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
         with contextlib.suppress(OSError, BadInput):  # an archive may be read-only

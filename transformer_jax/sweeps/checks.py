@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -124,12 +125,18 @@ def _sweep_problems(sweep: Sweep) -> list[str]:
         problems.append(f"answered_by = {sweep.answered_by!r}: no variant has levels; grid sets them")
     elif sweep.answered_by == "contrasts" and not sweep.contrasts:
         problems.append("answered_by = 'contrasts': there are none")
+    cells = collections.defaultdict[Any, list[str]](list)
+    for variant in (variant for variant in sweep.variants if variant.levels):
+        cells[tuple(variant.levels.items())].append(variant.name)
+    for same in (" and ".join(map(repr, of_cell)) for of_cell in cells.values() if len(of_cell) > 1):
+        problems.append(f"variants {same} have the same levels; name what differs as a factor")
     if sweep.weights not in NAMED_WEIGHTS:
         problems.append(f"weights = {sweep.weights!r}: must be one of {', '.join(NAMED_WEIGHTS)}")
     for contrast, weights in sweep.contrasts.items():
         for name in (name for name in weights if name not in names):
             problems.append(f"contrasts[{contrast!r}]: no variant {name!r}; {did_you_mean(str(name), names)}")
-        if not all(map(_is_number, weights.values())) or not any(weights.values()) or abs(sum(weights.values())) > 1e-6:
+        values = [*weights.values()]
+        if not all(map(_is_number, values)) or not min(values, default=0) < 0 < max(values) or abs(sum(values)) > 1e-6:
             problems.append(f"contrasts[{contrast!r}] = {dict(weights)!r}: must be weights, not all 0, that sum to 0")
     return problems
 

@@ -95,7 +95,8 @@ class Proposal(TypedDict):
 
 class Look(TypedDict):
     seeds: list[int]
-    compared: list[int]
+    compared: list[int]  # those that all variants had
+    finished: NotRequired[list[int]]  # those that any variant had
 
 
 class Looks(TypedDict):

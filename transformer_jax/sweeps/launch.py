@@ -10,6 +10,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
+import os
+import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -23,10 +25,12 @@ from transformer_jax.errors import EXIT_UNFINISHED, BadInput, ConfigError, Faile
 from transformer_jax.evaluation import load_metrics
 from transformer_jax.files import remote
 from transformer_jax.files.progress import tell
+from transformer_jax.files.record import misfits
 from transformer_jax.files.remote import name_of
 from transformer_jax.processes.signals import StopSignals
 from transformer_jax.runs.folder import identifying_versions
 from transformer_jax.runs.metrics import counted
+from transformer_jax.sweeps.definition import Definition
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.local import LocalPool, slots
 from transformer_jax.sweeps.resolved import ResolvedSweep, training_flops, tune_text
@@ -84,10 +88,21 @@ def ready(sweep: SweepFolder, definition: ResolvedSweep, options: LaunchOptions)
         tell(f"warning: seeds {seeds} are added after a report was made, which makes false positives more likely")
     code = definition.code_of()
     definition = dataclasses.replace(definition, code=code, accept_changed_code=options.accept_changed_code)
+    _check_types(definition)
     for config in definition.experiments.values():
         load_metrics(config.decode.metrics)
     compare_code(sweep, definition)
     return definition
+
+
+def _check_types(definition: ResolvedSweep) -> None:
+    """Raises unless sweep.json, as it would be written, could be read again."""
+    try:
+        stored = json.loads(json.dumps(definition.to_json()))
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"{definition.file}: sweep.json cannot hold it: {error}") from None
+    if found := [f"{place} {problem}" for place, problem in misfits(stored, Definition)]:
+        raise ConfigError([f"{definition.file}: {line}" for line in found])
 
 
 def merged(
@@ -136,8 +151,8 @@ def differences(stored: ResolvedSweep, wanted: ResolvedSweep) -> list[str]:
     changed = [f"{name}: {old[name]} there, {new[name]} here" for name in old if name in new and old[name] != new[name]]
     removed = [name for name in stored.experiments if name not in wanted.experiments]
     changed += [f"variant {name!r}: there, but not here (use --only to leave it out)" for name in removed]
-    kept = ("contrast ", "search", "propose")
-    changed += [f"{name}: there, but not here" for name in old if name.startswith(kept) and name not in new]
+    kept = re.compile("contrast |search$|propose$|variant .*: levels$")
+    changed += [f"{name}: there, but not here" for name in old if kept.match(name) and name not in new]
     if stored.sweep.search and wanted.settings < stored.settings:
         changed.append(f"trials: {stored.settings} there, {wanted.settings} here (more may be added)")
     if not {*(stored.tune or ())} <= {*(wanted.tune or ())}:
@@ -156,14 +171,19 @@ def _fixed(definition: ResolvedSweep) -> dict[str, Any]:
         "vary": ", ".join(definition.vary),
         **{name: getattr(sweep, name) for name in ("primary", "answered_by", "margin", "weights")},
         **({"main test set": sweep.tests[0]} if sweep.primary or sweep.analyses else {}),
-        **({"search": _as_json(sweep.search), "propose": sweep.propose} if sweep.search else {}),
+        **({"search": _as_json(sweep.search), "propose": _plain(sweep.propose)} if sweep.search else {}),
         **{f"contrast {name!r}": dict(weights) for name, weights in sweep.contrasts.items()},
-        **{f"analysis {name!r}": address for name, address in sweep.analyses.items()},
-        **{f"base: {path}": schema.value_at(definition.base, path) for path in options},
-        **{f"variant {v.name!r}": _as_json(v.changes) for v in sweep.variants},
+        **{f"analysis {name!r}": _plain(address) for name, address in sweep.analyses.items()},
+        **{f"base: {path}": _plain(schema.value_at(definition.base, path)) for path in options},
+        **{f"variant {v.name!r}": _as_json(_plain(v.changes)) for v in sweep.variants},
         **{f"variant {v.name!r}: same_as": v.same_as for v in sweep.variants},
         **{f"variant {v.name!r}: levels": dict(v.levels) for v in sweep.variants if v.levels},
     }
+
+
+def _plain(value: Any) -> Any:
+    """The value with addresses of custom code without their folders: the code itself is compared."""
+    return schema.each_text(value, lambda text: os.path.basename(text) if schema.is_address(text) else text)
 
 
 def _as_json(values: Mapping[str, Any]) -> Any:

@@ -87,9 +87,9 @@ class Slot(NamedTuple):
 def slots(jobs: int | None) -> list[Slot]:
     """The machine in `jobs` shares; by default one for each GPU or TPU chip, or a single one without them.
 
-    GPUs are divided evenly; with more processes than GPUs, several share one, and its memory. A TPU chip belongs to one
-    process. On CPUs all processes get the same number of cores, on which the last digits of results depend, and share
-    cores if there are too few.
+    All get the same number of GPUs; with more processes than GPUs, several share one, and its memory. A TPU chip
+    belongs to one process. On CPUs all processes get the same number of cores, on which the last digits of results
+    depend, and share cores if there are too few.
     """
     if chips := tpu_chips():
         return _tpu_slots(chips, jobs or len(chips))
@@ -107,7 +107,8 @@ def slots(jobs: int | None) -> list[Slot]:
 def _gpu_slot(devices: Sequence[str], jobs: int, number: int) -> Slot:
     count = len(devices)
     if jobs <= count:
-        own = devices[number * count // jobs : (number + 1) * count // jobs]
+        each = count // jobs
+        own = devices[number * each : (number + 1) * each]
         return Slot((), {"CUDA_VISIBLE_DEVICES": ",".join(own)})
     fraction = f"{SHARED_MEMORY / -(-jobs // count):.3f}"
     memory = {"XLA_PYTHON_CLIENT_MEM_FRACTION": os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", fraction)}

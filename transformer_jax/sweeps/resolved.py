@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformer_jax import extension, shipped
+from transformer_jax import extension, schema, shipped
 from transformer_jax.config import ExperimentConfig, addresses, from_config_dict, training_addresses
 from transformer_jax.errors import BadInput, Failed, did_you_mean
 from transformer_jax.model import size
@@ -204,7 +204,10 @@ def resolve(
     sweep = dataclasses.replace(
         sweep,
         baseline=sweep.baseline or ("base" if "base" in names else names[0]),
-        variants=[dataclasses.replace(v, baseline=v.baseline or v.same_as) for v in sweep.variants],
+        variants=[
+            dataclasses.replace(v, baseline=v.baseline or v.same_as, changes=_converted(v.changes))
+            for v in sweep.variants
+        ],
         margin={str(metric): margin for metric, margin in margins(sweep).items()},
     )
     base = from_config_dict(base_values(sweep, overrides)[0])
@@ -221,6 +224,15 @@ def resolve(
         vary=tuple(source for source in SOURCES if source in varied),
         overrides=tuple(overrides),
     )
+
+
+def _converted(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes with values that sweep.json can have: paths as texts, numbers of numpy as Python's."""
+    options = {path: schema.find_option(ExperimentConfig, path) for path in changes}
+    return {
+        path: option.converted(changes[path]) if option.path == path else changes[path]
+        for path, option in options.items()
+    }
 
 
 def tune_text(factors: Sequence[float] | None) -> str:

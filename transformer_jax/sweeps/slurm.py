@@ -37,7 +37,7 @@ OVER = BROKEN | {"CD", "CA", "PR"}
 # A job that is not cancelled: it runs, and perhaps SLURM is signaling it.
 RUNNING = {"R", "SI"}
 # The states of runs on which a worker does not work any more.
-ENDED = {"finished", "failed", "diverged", "stopped"}
+ENDED = {"finished", "failed", "diverged"}  # a stopped one may be queued again
 SBATCH_OPTION = re.compile(r"[a-z][a-z0-9_-]*")
 
 
@@ -149,6 +149,8 @@ class SlurmPool:
         """Submits an array with a job for each list of runs."""
         self.folder.mkdir(exist_ok=True)
         tasks = [SlurmTask(self.sweep.path.absolute(), run_ids) for run_ids in array]
+        for run in (self.runs[run_id] for run_ids in array for run_id in run_ids):
+            run.record_attempt(state="queued", error=None)  # what an earlier job has recorded is not how this one ends
         try:
             job_ids = [job.job_id for job in self.slurm.executor(self.folder).submit_array(tasks)]
         except Exception as error:  # of submitit's own types, with sbatch's message

@@ -82,7 +82,7 @@ class Worker:
                 self._is_over = True
                 for run in self.runs:
                     if run.result() is None and run.run_id not in self.failed:
-                        self._record(run, "stopped")
+                        self._record(run, "stopped", asked=True)
             self._is_over = True
         is_stopped = any(run.attempt().get("state") == "stopped" for run in self.runs)
         return 1 if self.failed else EXIT_UNFINISHED if is_stopped else 0
