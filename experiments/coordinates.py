@@ -263,7 +263,9 @@ def main(words: Sequence[str] | None = None) -> None:
         default=[64, 128, 256, 512],
         help="two or more values of d_model; d_ff, d_k and d_v change in proportion (default 64,128,256,512)",
     )
-    parser.add_argument("--updates", type=at_least(1), default=5, help="updates, all at the peak learning rate (default 5)")
+    parser.add_argument(
+        "--updates", type=at_least(1), default=5, help="updates, all at the peak learning rate (default 5)"
+    )
     parser.add_argument("--output", type=Path, required=True, help="the picture: .svg, .png or .pdf")
     add_run(parser, "where the data is prepared; by default data.directory, or random tokens", required=False)
     overrides, rest = configuration.split_overrides(list(sys.argv[1:] if words is None else words))

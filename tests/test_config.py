@@ -211,6 +211,7 @@ def test_every_named_corpus_is_read_by_its_class_and_has_its_splits(name):
         ({"groups": (("table", {"weight_decay": -1.0}),)}, "weight_decay"),
         ({"groups": (("table", {"weight_decai": 0}),)}, "did you mean weight_decay?"),
         ({"groups": (("table", {"learning_rate_factor": "fast"}),)}, "learning_rate_factor"),
+        ({"groups": (("table", {"weight_decay": "0.1"}),)}, "weight_decay = '0.1': must be a number"),
         ({"groups": (("table", {"name": "sgd", "beta1": 0.5}),)}, "beta1"),
         ({"groups": (("table", {"name": "mine.py:Adam"}),)}, "custom"),
         ({"groups": ("table: weight_decay=0",)}, "expressions"),

@@ -358,6 +358,9 @@ class OptimizerConfig(Section):
         except ConfigError as error:
             yield from error.problems
             return
+        for number in ("beta1", "beta2", "epsilon", "weight_decay"):
+            if isinstance(settings.get(number), str):
+                yield f"{number} = {settings[number]!r}: must be a number"
         if is_meant_as_address(name) and name != self.name:
             yield f"name = {name}: a custom optimizer can only be optimizer.name"
         if name not in (*ADAM_FAMILY, "muon") and (given := {"beta1", "beta2", "epsilon"} & settings.keys()):

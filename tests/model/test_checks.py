@@ -188,6 +188,7 @@ def model(*inputs, head_masks=None, **changes):
         (lambda: Embedding(0, 8).init(KEY, SOURCE), "vocab_size = 0: must be above 0"),
         (lambda: attended(MASK, lengths_B=[4]), "lengths has .* with batch = 2, as query has"),
         (lambda: encoder(Context(cache=OWN_CACHE)), "context has a cache, which an encoder layer cannot return"),
+        (lambda: MultiHeadAttention(2).init(KEY, X, X, Context(cache=OWN_CACHE)), "a cache, which a call does not"),
         (lambda: decoder(Context(cache=OWN_CACHE)), "a Decoder is given the caches of all layers as `cache`"),
         (lambda: crossed(window=2), "window and segments_BT are for self-attention: here are 4 queries and 3 keys"),
         (lambda: crossed(is_causal=True), "for self-attention: here are 4 queries and 3 keys"),

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.small_models import SOURCE, TARGET, assert_close, built, small
 from tests.support.small_runs import Trainer, batches, experiment, trainer, worst_difference
-from transformer_jax import AttentionInputs, Transformer, causal_mask, padding_mask
+from transformer_jax import AttentionInputs, Context, MultiHeadAttention, Transformer, causal_mask, padding_mask
 from transformer_jax.model import fused
 from transformer_jax.model.attention import attention_weights
 from transformer_jax.model.masks import near_mask
@@ -180,6 +180,20 @@ def test_what_kernels_do_not_compute_is_plain(kernels, changes, options):
     jax.eval_shape(lambda: model.apply(variables, SOURCE, TARGET, **options))
     # Cross-attention has neither positions nor, of these, a mask.
     assert len(kernels) == (1 if "positions" in changes else 0)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3, 3), (1, 2, 1, 3), (1, 1, 1, 3)])
+def test_a_mask_with_own_keys_for_a_query_or_a_head_is_not_described_by_lengths(kernels, shape):
+    x_BTD = jax.random.normal(jax.random.key(0), (2, 3, 8))
+    plain, fused_one = MultiHeadAttention(2), MultiHeadAttention(2, implementation="cudnn")
+    variables, lengths_B = plain.init(jax.random.key(1), x_BTD, x_BTD), jnp.array([2, 3])
+    own = np.tril(np.ones((3, 3), bool)) if shape[2] == 3 else np.array([True] * 3)
+    mask = (np.arange(3)[None] < np.array([[2], [3]]))[:, None, None] & np.broadcast_to(own, shape)
+    ours, wanted = (
+        each.apply(variables, x_BTD, x_BTD, Context(mask, lengths_B=lengths_B)) for each in (fused_one, plain)
+    )
+    assert_close(ours, wanted)
+    assert len(kernels) == (shape == (1, 1, 1, 3))
 
 
 # Who decides.

@@ -172,7 +172,9 @@ def test_a_damaged_checkpoint_is_named_and_can_be_set_aside(tmp_path):
         assert checkpoints.set_aside(2) == tmp_path / "damaged_checkpoints" / "2"
         checkpoints.save(2, state_of(2), {"of": "a new one"})
         checkpoints.wait()
-    assert restored(directory).notes == {"of": "a new one"}
+        assert restored(directory).notes == {"of": "a new one"}
+        (tmp_path / "damaged_checkpoints" / "2-2" / "state").mkdir(parents=True)
+        assert checkpoints.set_aside(2) == tmp_path / "damaged_checkpoints" / "2-1"
 
 
 def flipped(path):

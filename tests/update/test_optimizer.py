@@ -18,6 +18,7 @@ from transformer_jax import ModelConfig, Transformer
 from transformer_jax.config import ADAM_FAMILY, OptimizerConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.model.transformer import abstract_params
+from transformer_jax.model_config import MUP_OPTIMIZERS
 from transformer_jax.runs.checkpoint import digests
 from transformer_jax.update.optimizer import (
     HIDDEN,
@@ -72,7 +73,7 @@ def by_path(params, convert=np.asarray):
 BEFORE, SLOPES = by_path(PARAMS), by_path(GRADIENTS)
 
 
-@pytest.mark.parametrize("name", ["adam", "adafactor", "lion", "dog", "noisy_sgd"])
+@pytest.mark.parametrize("name", sorted({*ADAM_FAMILY, *MUP_OPTIMIZERS, "adafactor", "dog", "noisy_sgd"}))
 def test_an_optimizer_is_optaxs_with_the_papers_numbers_for_adams_family_alone(name):
     """The same operations with the same numbers. Weight decay is optimizer.weight_decay."""
     make = getattr(optax, name, None) or getattr(optax.contrib, name)
@@ -107,6 +108,15 @@ def test_only_matrices_decay_and_only_if_asked(name):
     for settings, moves in (({}, ()), ({"weight_decay": 0.5}, matrices), (in_kwargs, BEFORE)):
         after = trained(optimizer_of(config(name=name, **settings), lambda count: 0.1), 1, still)
         assert {path for path, array in after.items() if np.any(array != BEFORE[path])} == set(moves)
+
+
+@pytest.mark.parametrize("name", ["novograd", "madgrad", "prodigy"])
+def test_an_optimizer_that_would_decay_vectors_too_is_told_so_in_its_kwargs_alone(name):
+    with pytest.raises(BadInput, match=f"optimizer.weight_decay: {name} has none of matrices only"):
+        optimizer_of(config(name=name, weight_decay=0.1), lambda count: 0.1)
+    assert trained(optimizer_of(config(name=name, kwargs={"weight_decay": 0.1}), lambda count: 0.1), 1).keys() == {
+        *BEFORE
+    }
 
 
 def test_a_parameters_learning_rate_can_be_multiplied():
@@ -150,6 +160,7 @@ def test_gradients_longer_than_clip_norm_are_shortened():
         ({"kwargs": {"learning_rate": 0.5}}, "learning_rate"),
         ({"name": "lbfgs"}, "value"),
         ({"name": "muon", "kwargs": {"adam_b1": 0.5}}, "optimizer.beta1"),
+        ({"name": "muon", "kwargs": {"ns_coeffs": 5}}, "cannot be used here"),
     ],
 )
 def test_what_optax_does_not_have_is_an_error(changes, told):

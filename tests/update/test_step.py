@@ -109,6 +109,13 @@ def test_a_row_of_the_source_for_each_of_the_target_and_a_label_for_each_input(r
             as_batch(Batch(empty, empty, empty))
 
 
+@pytest.mark.parametrize("name", ["source", "target_input", "target_output"])
+def test_tokens_that_are_no_integers_are_refused_and_not_cut(name):
+    batch = dict.fromkeys(("source", "target_input", "target_output"), np.ones((2, 3), np.int32))
+    with pytest.raises(ValueError, match=f"{name} is float32: must be"):
+        as_batch(batch | {name: np.full((2, 3), 4.7, np.float32)})
+
+
 def test_dropout_follows_from_seed_and_step_and_each_part_of_a_batch_has_its_own():
     """All of these losses have the same parameters."""
     run = trainer(**DROPOUT_IN_PARTS)

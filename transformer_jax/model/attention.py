@@ -162,6 +162,8 @@ class MultiHeadAttention(nn.Module):
             mask = Context(mask, bias=bias, deterministic=deterministic)
         elif bias is not None or not deterministic:
             raise ValueError("bias and deterministic: with a Context they are its fields; call context.replace(...)")
+        if mask.cache is not None and not cache.is_of_memory(mask.cache):
+            raise ValueError("context has a cache, which a call does not return: use with_context")
         return self.with_context(query, key_value, mask)[0]
 
     def with_context(

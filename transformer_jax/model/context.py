@@ -36,7 +36,7 @@ class Context:
       cache of cross-attention, from `project_memory`, is only read.
     - `head_mask`: a factor for each head's output, "H"; for a stack "NH", with a row per layer.
     - `lengths_B`: the number of keys of each row that `mask` does not hide, all at its beginning. Fused kernels read
-      these numbers instead of the mask; they give NaN in rows where the mask shows other keys.
+      these numbers instead of the mask; they give NaN in rows where it shows the last query other keys.
     - `is_causal`: no query attends to later keys.
     - `window`: a query attends to keys at most this far before it and, unless `is_causal`, after it: in places of the
       row, with a cache in positions.

@@ -58,9 +58,12 @@ def warn_once(reason: str) -> None:
 def computes(context: Context, q_BTHK: jax.Array) -> bool:
     """Whether lengths, a flag and a window say all that acts on the scores.
 
-    XLA cannot divide kernels over a mesh with explicit axes.
+    A mask with its own keys for a head or a query says more than lengths, unless it is causal. XLA cannot divide
+    kernels over a mesh with explicit axes.
     """
-    is_known = context.mask is None or context.lengths_B is not None
+    is_known = context.mask is None or (
+        context.lengths_B is not None and (context.is_causal or context.mask.shape[1:3] == (1, 1))
+    )
     is_known &= context.window is None or context.is_causal
     is_known &= context.bias is None and (context.encoding is None or not context.encoding.overrides(*OF_SCORES))
     return is_known and context.cache is None and context.segments_BT is None and explicit_mesh(q_BTHK) is None
@@ -69,7 +72,7 @@ def computes(context: Context, q_BTHK: jax.Array) -> bool:
 def attention(
     q_BTHK: jax.Array, k_BSHK: jax.Array, v_BSHV: jax.Array, scale: float | None, context: Context
 ) -> jax.Array:
-    """Equation 1 by kernels; NaN in rows whose mask shows other keys than the first `lengths_B`."""
+    """Equation 1 by kernels; NaN in rows whose mask shows the last query other keys than the first `lengths_B`."""
     lengths_B, options = context.lengths_B, (context.is_causal, context.window)
     heads_BTHV = fused_attention(q_BTHK, k_BSHK, v_BSHV, scale, lengths_B, *options)
     if lengths_B is None:

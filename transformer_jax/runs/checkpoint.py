@@ -6,6 +6,7 @@ reported as such; one of another model raises an error.
 
 import errno
 import functools
+import itertools
 import json
 import logging
 import os
@@ -190,7 +191,8 @@ class Checkpoints:
         if processes().is_first:
             aside.parent.mkdir(exist_ok=True)
             if aside.exists():
-                aside = aside.with_name(f"{step}-{len(list(aside.parent.iterdir()))}")
+                numbers = itertools.count(1)
+                aside = next(other for n in numbers if not (other := aside.with_name(f"{step}-{n}")).exists())
             (self.directory / str(step)).rename(aside)
         processes().gather("")  # once it is set aside
         self._manager.reload()

@@ -81,7 +81,7 @@ class Objective(NamedTuple):
         return cls(train.label_smoothing, train.smoothing_over, train.z_loss if is_training else 0.0, function)
 
     def terms(self, classes: int) -> Terms:
-        uniform = self.epsilon / (classes if self.spread == "all" else classes - 1)
+        uniform = self.epsilon / (classes if self.spread == "all" else max(classes - 1, 1))
         has_z = isinstance(self.z_loss, jax.Array) or self.z_loss > 0
         return Terms(1.0 - uniform * classes, uniform, self.z_loss if has_z else None)
 

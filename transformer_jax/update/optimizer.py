@@ -199,6 +199,8 @@ def _weight_decay(config: OptimizerConfig, make: Callable[..., Any]) -> dict[str
     if _decays(config):
         are_matrices = functools.partial(jax.tree.map, lambda leaf: leaf.ndim >= 2)
         masks = {name: are_matrices for name in ("mask", "weight_decay_mask") if name in takes}
+        if "weight_decay" in takes and not masks and not is_address(config.name):
+            raise BadInput(f"optimizer.weight_decay: {config.name} has none of matrices only; see optimizer.kwargs")
         return {"weight_decay": config.weight_decay, **masks}
     return {"weight_decay": 0.0} if "weight_decay" in takes and "weight_decay" not in config.kwargs else {}
 
@@ -236,7 +238,7 @@ def _make(
         with running(file_of(config.name)) if is_address(config.name) else contextlib.nullcontext():
             optimizer: optax.GradientTransformation = make(**options, **kwargs)
             jax.eval_shape(lambda params: optimizer.update(params, optimizer.init(params), params), params)
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
         raise BadInput(f"optimizer.name = {config.name!r}: cannot be used here: {error}") from error
     return optimizer
 
@@ -251,7 +253,7 @@ def _find(name: str) -> Callable[..., Any]:
     makers = {
         key: value
         for key, value in {**vars(optax.contrib), **vars(optax)}.items()
-        if inspect.isfunction(value)
+        if (inspect.isfunction(value) or isinstance(value, functools.partial))
         and not key.startswith(("_", "scale_by_", "schedule_free"))  # which are evaluated with other weights
         and "learning_rate" in inspect.signature(value).parameters
     }

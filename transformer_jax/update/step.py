@@ -39,6 +39,7 @@ from jax.sharding import Mesh, PartitionSpec
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.batching import Batch
 from transformer_jax.errors import BadInput
+from transformer_jax.model.checks import check_type
 from transformer_jax.model.dropout import rows_divided_over
 from transformer_jax.model.layers import RESIDUAL
 from transformer_jax.model.products import WEIGHTS
@@ -171,6 +172,7 @@ def as_batch(batch: Any) -> Batch:
             f"source, target_input and target_output have the shapes {source}, {given} and {expected}: must have as "
             "many rows each, at least one, and the last two be of one length, at least 1"
         )
+    check_type(jnp.integer, **{name: getattr(batch, name) for name in needed})
     return batch
 
 
