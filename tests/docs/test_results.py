@@ -326,18 +326,17 @@ def test_gains_on_longer_sentences_and_losses_are_those_of_the_runs():
     for name in ("recipe", "longer"):
         lines = csv.DictReader((RESULTS / f"sentence-lengths/{name}.csv").read_text().splitlines())
         others[name] = {(row["variant"], row["seed"], int(row["updates"])): row for row in lines}
-    relative, sinusoidal, second = (
-        others["recipe"][variant, seed, 2450]
-        for variant, seed in (("relative", "0"), ("sinusoidal", "0"), ("sinusoidal", "1"))
-    )
-    scores = [float(second[f"bleu_{split}"]) for split in ("test", "long")]
-    assert "a second seed of sinusoids has {:.1f} and {:.1f}.".format(*scores) in page
-    for split, gain, place in (
-        ("test", "have {:.1f} BLEU more than", "of training"),
-        ("long", "and {:.1f} more", "ones"),
-    ):
-        scores = [float(row[f"bleu_{split}"]) for row in (relative, sinusoidal)]
-        assert "{} ({:.1f} and {:.1f})".format(place, *scores) in page and gain.format(scores[0] - scores[1]) in page
+    variants, splits = ("sinusoidal", "relative"), ("test", "long")
+    finished = [seed for seed in "0123" if all((variant, seed, 2450) in others["recipe"] for variant in variants)]
+    rows = [[others["recipe"][variant, seed, 2450] for variant in variants] for seed in finished]
+    # An axis for seeds, test sets and variants.
+    scores = np.array([[[float(run[f"bleu_{split}"]) for run in row] for split in splits] for row in rows])
+    for seed, each in zip(finished, scores, strict=True):
+        cells = [f"{old:.2f} | {new:.2f} | {new - old:+.2f}" for old, new in each]
+        assert f"| {seed} | {' | '.join(cells)} |\n" in page
+    mean = (scores[..., 1] - scores[..., 0]).mean(axis=0)
+    assert f"have {mean[0]:.1f} BLEU more than" in page and f"and {mean[1]:.1f} more on longer ones" in page
+    assert f"the means of {len(finished)} seeds" in page and page.count("\n| 0 |") == 1
     last = others["longer"]["sinusoidal", "0", 3600]
     said = rf"a run of 3,600 has ({NUMBER}) BLEU on `test` and ({NUMBER}) on `long`"
     assert re.findall(said, page) == [(f"{float(last['bleu_test']):.1f}", f"{float(last['bleu_long']):.1f}")]
