@@ -45,6 +45,7 @@ def _arrived() -> bytes:
     """What has arrived on stdin, without waiting for more; nothing at its end."""
     if sys.stdin.isatty():
         print("> ", end="", file=sys.stderr, flush=True)
+    stdin = cast(io.BufferedReader, sys.stdin.buffer)  # typeshed does not know its type
     with contextlib.suppress(OSError, ValueError):  # it has no descriptor
-        select.select([sys.stdin], [], [])  # another program may have made it non-blocking
-    return cast(io.BufferedReader, sys.stdin.buffer).read1(READ_BYTES)  # typeshed does not know its type
+        select.select([stdin], [], [])  # another program may have made it non-blocking
+    return stdin.read1(READ_BYTES)
