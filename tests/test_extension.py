@@ -76,6 +76,8 @@ class Layer:
     def __call__(self, x):
         return helper(x)
 
+Layer.widths = [4 * i for i in range(2)]
+
 def get_sweep():
     return ["one"]
 """
@@ -88,6 +90,7 @@ def get_sweep():
         ("x * SIZE", "x + SIZE", True),
         ("return helper(x)", "return -helper(x)", True),
         ("import math", "import math\nif math.pi > 3:\n    SIZE = 5", True),
+        ("Layer.widths = [4 * i for i in range(2)]", "Layer.widths = [8 * i for i in range(2)]", True),
         ('["one"]', '["one", "two"]', False),
         ("class Layer:\n", 'class Layer:\n    """As in the paper."""\n\n', False),
         ("return helper(x)", "return (helper(x))  # as in the paper", False),

@@ -8,6 +8,7 @@ import pytest
 
 from tests.accelerators import hlo
 from tests.support.small_runs import experiment
+from transformer_jax import planning
 from transformer_jax.data.buckets import Shape
 from transformer_jax.errors import BadInput
 from transformer_jax.planning import (
@@ -23,6 +24,7 @@ from transformer_jax.planning import (
 )
 from transformer_jax.update.sharding import make_mesh
 
+SMALL = Shape(8, 8, 8)
 HERE = Target("8 CPUs", None, CHIPS["H100"], tuple(jax.devices()), {})
 
 
@@ -68,6 +70,18 @@ def test_the_search_is_compiled_with_the_parameters_divided_as_in_training():
         for config in (experiment(mesh__fsdp=2, mesh__tensor=2), experiment(mesh__data=8))
     )
     assert 0 < divided < whole / 2
+
+
+def test_a_search_is_compiled_for_as_many_sentences_as_a_translation_has_at_once(monkeypatch):
+    """decode.tokens_per_batch limits the room of their translations, which may be longer than they are."""
+    shapes, config = [], experiment(mesh__data=8)
+    monkeypatch.setattr(
+        planning, "_search", lambda config, mesh, shape: shapes.append(shape) or _search(config, mesh, SMALL)
+    )
+    compile_for(config, HERE, "decode")
+    (shape,) = shapes
+    room = shape.source + config.decode.extra_length
+    assert shape.rows % 8 == 0 and shape.rows * room <= config.decode.tokens_per_batch < 2 * shape.rows * (room + 16)
 
 
 def test_packed_rows_come_with_segments_and_positions():

@@ -162,7 +162,9 @@ def _defined_by(statement: ast.stmt) -> set[str]:
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return {(alias.asname or alias.name).partition(".")[0] for alias in statement.names} - {"*"}
     if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
-        names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+        # Not of the value: a comprehension's variable is defined nowhere else.
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        names = [node for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
         return {name.id for name in names if isinstance(name.ctx, ast.Store)}
     return set()
 

@@ -118,14 +118,18 @@ def compile_for(
 ) -> Compiled:
     """The train step or the search ("decode") of a config, for the target.
 
-    `shape` is a batch's; the default is the config's batches in sentences of `LENGTH` tokens, or in packed rows.
+    `shape` is a batch's; the default is the config's batches in sentences of `LENGTH` tokens, or in packed rows. A
+    search has as many sentences as a translation would have at once.
     """
     mesh = sharding.make_mesh(config.mesh, target.devices)
-    if shape is None:
-        packed = program == "train" and config.data.batching == "packing"
-        tokens = (config.decode if program == "decode" else config.data).tokens_per_batch
+    if shape is None and program == "decode":
+        lengths = [LENGTH] * (config.decode.tokens_per_batch + mesh.size)  # more sentences than fit
+        group = next(translate.groups_of(config.model, config.decode, mesh, lengths))
+        shape = Shape(group.rows, LENGTH, LENGTH)
+    elif shape is None:
+        packed, tokens = config.data.batching == "packing", config.data.tokens_per_batch
         length = min(config.data.max_length if packed else LENGTH, tokens)
-        parts = mesh.size if program == "decode" else sharding.batch_shards(mesh) * config.train.accumulate
+        parts = sharding.batch_shards(mesh) * config.train.accumulate
         shape = Shape(-(-max(1, tokens // length) // parts) * parts, length, length)
     traced = (_search if program == "decode" else _step)(config, mesh, shape)
     compiled = traced.lower(lowering_platforms=target.platforms).compile(compiler_options=target.options)

@@ -1,6 +1,7 @@
 """Folders in buckets: a copy for each command; a run there is the run on a disk. More in drills/test_bucket.py."""
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import threading
@@ -224,6 +225,22 @@ def test_a_training_that_another_machine_takes_over_stops(url):
         with second.held(), pytest.raises(Failed, match="has begun to train here"):
             first.refuse_other_training()
         remote._locks |= locks
+
+
+def test_a_lock_that_is_given_back_while_it_is_renewed_is_removed(url, monkeypatch):
+    folder, write = RunFolder(remote.mirrored(f"{url}/short")), remote._write
+    turns = iter([False, True, True])  # one renewal
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(folder.held())
+
+        def slowly(*arguments):
+            renewed = write(*arguments)
+            stack.close()  # in another thread
+            return renewed
+
+        monkeypatch.setattr(remote, "_write", slowly)
+        remote._keep_alive(types.SimpleNamespace(wait=lambda seconds: next(turns), is_set=lambda: False))
+    assert ".lock" not in there(f"{url}/short")
 
 
 def test_a_run_whose_lock_in_a_bucket_another_machine_has_is_waited_for(url, monkeypatch):

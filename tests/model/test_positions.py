@@ -61,9 +61,11 @@ def t5_bucket(distance, causal, buckets=32, furthest=128):
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
-def test_t5_buckets_equal_the_rule_in_whole_numbers(causal):
+@pytest.mark.parametrize("in_64_bits", [False, True])
+def test_t5_buckets_equal_the_rule_in_whole_numbers(causal, in_64_bits):
     distances = np.arange(-300, 301)
-    ours = jax.jit(lambda: relative_buckets(distances, causal=causal))()
+    with jax.enable_x64(in_64_bits):
+        ours = jax.jit(lambda: relative_buckets(distances, causal=causal))()
     assert ours.tolist() == [t5_bucket(int(distance), causal) for distance in distances]
 
 

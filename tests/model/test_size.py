@@ -50,6 +50,8 @@ SIZE = {"num_encoder_layers": 1, "num_decoder_layers": 2, "d_model": 128, "d_ff"
     [
         {"positions": "relative", "activation": "swiglu", "gated_width": "two_thirds"},
         {"num_key_value_heads": 1, "positions": "transformer_xl"},
+        {"positions": "relative", "window": 4},
+        {"positions": "transformer_xl", "window": 4},
     ],
     ids=str,
 )

@@ -32,6 +32,13 @@ def test_every_picture_is_drawn_and_saved_in_the_format_of_its_suffix(picture, t
         assert (tmp_path / f"picture{suffix}").read_bytes().startswith(SIGNATURES[suffix])
 
 
+@pytest.mark.parametrize("form", ["svg", "pdf"])
+def test_the_same_figure_gives_the_same_file(form, monkeypatch):
+    first = plots.encoded(PICTURES["map"](), form)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")
+    assert plots.encoded(PICTURES["map"](), form) == first
+
+
 def test_files_and_weights_that_do_not_fit_are_refused():
     for name in ("picture.gif", "nowhere/picture.png"):
         with pytest.raises(BadInput, match="must end in one of"):  # before anything is drawn

@@ -189,16 +189,23 @@ def test_a_record_without_the_name_of_a_file_is_damaged(run, field):
         of_weights(run)
 
 
+def of_8_bits():
+    """A safetensors file with a type that numpy lacks."""
+    header = json.dumps({"table": {"dtype": "F8_E4M3", "shape": [1], "data_offsets": [0, 1]}}).encode()
+    return len(header).to_bytes(8, "little") + header + b"\0"
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
         (lambda arrays: b"spam", "is not a valid safetensors file"),
+        (lambda arrays: of_8_bits(), "is not a valid safetensors file"),
         (lambda arrays: save({name: array for name, array in arrays.items() if "norm" not in name}), "nothing saved"),
         (lambda arrays: save({name: array[:1] for name, array in arrays.items()}), "is of another model than config"),
         (lambda arrays: save({**arrays, "encoder/extra": arrays["source_embedding/table"]}), "encoder/extra"),
         (lambda arrays: save({**arrays, "source_embedding": arrays["source_embedding/table"]}), "source_embedding: "),
     ],
-    ids=["no arrays", "fewer arrays", "other shapes", "more arrays", "an array where others are below"],
+    ids=["no arrays", "8 bits", "fewer arrays", "other shapes", "more arrays", "an array where others are below"],
 )
 def test_weights_of_somebody_else_are_the_arrays_of_their_config(run, spoil, message):
     file, record = run / "averaged/model.safetensors", run / "averaged/weights.json"

@@ -1,5 +1,6 @@
 """Metrics reported to a tracker: one record for a run, however often it is resumed, and no step twice."""
 
+import errno
 import json
 import sys
 import types
@@ -117,6 +118,21 @@ def test_a_tracker_that_fails_is_left_out_with_one_warning(tracked, monkeypatch,
     monkeypatch.setenv("TRACKER", "away")
     with pytest.raises(BadInput, match=r"mine.py:Lines: could not start: the server is away"):
         tracked.metrics()
+
+
+def test_a_disk_that_does_not_take_the_record_ends_no_training(tracked, monkeypatch):
+    with tracked.metrics() as metrics:
+        monkeypatch.setattr("transformer_jax.runs.tracking.write_json", failing(OSError(errno.ESTALE, "stale")))
+        for step in (10, 20):
+            metrics.write(step, {"loss": 3.0})
+    assert len(tracked.lines()) == 4, "the start, the steps and the end"
+
+
+def failing(error):
+    def fail(*_):
+        raise error
+
+    return fail
 
 
 def test_a_tracker_that_is_not_there_is_refused_before_anything_else(tmp_path, monkeypatch, capsys):

@@ -1,11 +1,17 @@
 """Log-probabilities of given translations, and attention weights."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support.small_models import SOURCE, TARGET, small
 from tests.support.translating_runs import sentence
+from transformer_jax import Transformer
+from transformer_jax.config import PartsConfig
 from transformer_jax.data.tokenizer import EOS
+from transformer_jax.errors import BadInput
+from transformer_jax.translation.log_probabilities import Captor
 
 
 def test_score_adds_up_over_the_tokens_of_the_text(run):
@@ -22,6 +28,19 @@ def test_attention_rows_sum_to_one_over_the_tokens_there_are(run):
     assert attention.cross_NHTS.shape == (1, 2, target, source)
     for weights in attention:
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
+
+
+def test_a_custom_attention_without_weights_has_none_to_show(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from transformer_jax import MultiHeadAttention\n"
+        "class Mean(MultiHeadAttention):\n"
+        "    def attend(self, q_BTHK, k_BSHK, v_BSHV, context):\n"
+        "        return q_BTHK * 0 + v_BSHV.mean(axis=1, keepdims=True)\n"
+    )
+    config = small(parts=PartsConfig(attention=f"{tmp_path}/mine.py:Mean"), d_k=4, d_v=4)
+    params = Transformer(config).init(jax.random.key(0), SOURCE, TARGET)["params"]
+    with pytest.raises(BadInput, match="a custom attention module gives no weights to show"):
+        Captor(config, {}).attention(params, [5, EOS], [6, EOS])
 
 
 def test_pairs_of_any_length_share_few_programs(run):

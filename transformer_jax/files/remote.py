@@ -95,6 +95,8 @@ def fetched(url: str) -> str:
 def close() -> None:
     """Uploads what has changed, and removes the copies of this process. What cannot be uploaded stays for a day."""
     global _pulse, _is_away
+    if _pulse is not None:
+        _pulse.set()  # it must not upload what is removed below
     try:
         for path in _copies:
             push(path)
@@ -105,8 +107,6 @@ def close() -> None:
         for path in _copies:
             _remove(_top(path))
     finally:
-        if _pulse is not None:
-            _pulse.set()
         _pulse, _is_away = None, False
         _copies.clear()
 
@@ -158,10 +158,7 @@ def owned(lock: Path) -> Iterator[Callable[[], str]]:
             pull(lock.parent)
             yield functools.partial(_taken_by, name, own)
         finally:
-            _, generation = _locks.pop(name)
-            delete = functools.partial(_blob(name).delete, if_generation_match=generation)
-            with contextlib.suppress(Failed, *_gone()):
-                _patiently(name, lambda: delete(retry=None, timeout=ATTEMPT))
+            _remove_object(name, _locks.pop(name)[1])
 
 
 def pull(path: Path) -> None:
@@ -290,6 +287,8 @@ def _keep_alive(ended: threading.Event) -> None:
                     renewed = _found(name).generation
                 if name in _locks:
                     _locks[name] = own, renewed
+                else:  # it was given back while it was renewed
+                    _remove_object(name, renewed)
             if not _locks and _copies:
                 _found(f"{_copies[0].relative_to(_top(_copies[0]))}/.lock")
             if time.monotonic() - pushed > SECONDS_BETWEEN_PUSHES:
@@ -386,6 +385,13 @@ def _download(name: str, generation: int, place: Path) -> None:
         raise Failed(f"{BUCKETS}{name}: was changed while it was read; try again") from None
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _remove_object(name: str, generation: int) -> None:
+    """Removes an object, unless it has another generation or the bucket is away."""
+    delete = functools.partial(_blob(name).delete, if_generation_match=generation)
+    with contextlib.suppress(Failed, *_gone()):
+        _patiently(name, lambda: delete(retry=None, timeout=ATTEMPT))
 
 
 def _write(name: str, content: str | Path, generation: int, copy: str = "") -> int:

@@ -98,15 +98,19 @@ def patch(function: Callable[..., Any], changes: Mapping[str, Change]) -> Callab
     return patched
 
 
+class NoActivation(ValueError):
+    """An activation that is not computed."""
+
+
 def _visited(act: Callable[[], Any], names: Iterable[str], visit: Visit) -> Any:
-    """What `act` returns, with a visit to each activation. Raises ValueError unless these names are among them."""
+    """What `act` returns, with a visit to each activation. Raises NoActivation unless these names are among them."""
     visitor = _Visitor(visit)
     with nn.intercept_methods(visitor):
         result = act()
     for name in names:
         if name not in visitor.visited:
             hint = did_you_mean(name, visitor.visited) if visitor.visited else "put jax.jit around the result"
-            raise ValueError(f"{name}: no such activation is computed; {hint}")
+            raise NoActivation(f"{name}: no such activation is computed; {hint}")
     return result
 
 

@@ -91,7 +91,8 @@ def relative_buckets(distances: ArrayLike, buckets: int = 32, furthest: int = 12
         raise ValueError(f"buckets = {buckets}, furthest = {furthest}: must be at least 4, and above {exact}")
     offset = jnp.zeros_like(distances) if causal else jnp.where(distances > 0, count, 0)
     steps = jnp.maximum(-distances, 0) if causal else jnp.abs(distances)
-    spread = jnp.log(jnp.maximum(steps, 1) / exact) / math.log(furthest / exact)
+    # In 64 bits log(8) / log(16) would be less than 3/4, which is the beginning of a bucket.
+    spread = jnp.log((jnp.maximum(steps, 1) / exact).astype(jnp.float32)) / math.log(furthest / exact)
     far = jnp.minimum(exact + (spread * (count - exact)).astype(jnp.int32), count - 1)
     return offset + jnp.where(steps < exact, steps, far)
 

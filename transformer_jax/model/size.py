@@ -56,8 +56,8 @@ def forward_flops(config: ModelConfig, source_length: int, target_length: int) -
         in_blocks = c.window is not None and length > 2 * c.window
         keys = (1 + sides) * (c.window or 0) if in_blocks else length
         distances = {
-            "relative": DISTANCES * (widths + c.num_heads * length),
-            "transformer_xl": c.num_heads * c.d_model * (c.key_size + length),
+            "relative": DISTANCES * (widths + c.num_heads * keys),
+            "transformer_xl": c.num_heads * c.d_model * (c.key_size + keys),
         }.get(c.positions, 0)
         return 2 * (c.d_model * (widths + remembered) + keys * widths + distances)
 

@@ -41,15 +41,18 @@ def save(figure: Figure, path: str | Path) -> None:
 
 def encoded(figure: Figure, form: str, **options: Any) -> bytes:
     """A figure as the content of a file. Letters that matplotlib's font lacks come from an installed CJK font."""
+    import matplotlib
     from matplotlib.font_manager import get_font_names
     from matplotlib.text import Text
 
     fonts = sorted(name for name in get_font_names() if CJK_FONTS.search(name))
     for text in figure.findobj(Text) if fonts else ():
         text.set_fontfamily([*text.get_fontfamily(), *fonts])
-    options.setdefault("metadata", {"Date": None} if form == "svg" else {})  # the same figure gives the same file
+    # The same figure gives the same file.
+    options.setdefault("metadata", {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {}))
     file = io.BytesIO()
-    figure.savefig(file, format=form, **options)
+    with matplotlib.rc_context({"svg.hashsalt": "transformer_jax"}):
+        figure.savefig(file, format=form, **options)
     return file.getvalue()
 
 

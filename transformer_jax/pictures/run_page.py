@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -94,11 +95,13 @@ def curves(lines: Sequence[Mapping[str, Any]]) -> list[Picture]:
 
 
 def sample_attention(run: Run, translations: Sequence[Translation]) -> list[Picture]:
-    """The cross-attention of the first sentence that is not blank, if there is one."""
+    """The cross-attention of the first sentence that is not blank, if there is one and the model has weights."""
     for number, translation in enumerate(translations, start=1):
         if translation.source.tokens:
-            picture = attention_picture(attention_views(run, translation)["cross"], None, "mean")
-            return [Picture(picture, f"Cross-attention of the last layer in sentence {number} above.")]
+            with contextlib.suppress(BadInput):
+                picture = attention_picture(attention_views(run, translation)["cross"], None, "mean")
+                return [Picture(picture, f"Cross-attention of the last layer in sentence {number} above.")]
+            break
     return []
 
 

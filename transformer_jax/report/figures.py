@@ -44,7 +44,6 @@ STYLE: Any = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
     "pdf.fonttype": 42,  # TrueType: publishers refuse matplotlib's default, Type 3
     "svg.fonttype": "path",  # outlines look the same where the font is missing
-    "svg.hashsalt": "transformer_jax",  # the same figure gives the same file
 }
 TITLES = {"valid_perplexity": "validation perplexity", "bleu": "validation BLEU", "loss": "training loss"}
 # More points, curves or rows in one figure cannot be distinguished.

@@ -6,6 +6,7 @@ continues its record, and steps before that are not reported again.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -136,7 +137,8 @@ class Tracking:
         except (Exception, SystemExit) as error:
             hint = "" if schema.is_address(self._name) else "; `wandb login`, or WANDB_MODE=offline"
             raise BadInput(f"train.tracker = {self._name}: could not start: {error}{hint}") from error
-        self._write_record()
+        with explained(self._file):
+            write_json(self._file, self._record)
 
     def log(self, step: int, values: Mapping[str, Any]) -> None:
         """Reports the finite numbers among these values. The last step that was reported may come again."""
@@ -145,14 +147,11 @@ class Tracking:
             self._tracker.log(step, known)
             if self._tracker.works:
                 self._record["step"] = step
-                self._write_record()
+                with contextlib.suppress(OSError):  # after a resumption a step may then be reported twice
+                    write_json(self._file, self._record)
 
     def finish(self) -> None:
         self._tracker.finish()
-
-    def _write_record(self) -> None:
-        with explained(self._file):
-            write_json(self._file, self._record)
 
 
 def maker(name: str) -> Callable[[TrackedRun], Tracker]:

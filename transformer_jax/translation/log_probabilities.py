@@ -15,8 +15,9 @@ from transformer_jax.data.batching import Batch, assemble
 from transformer_jax.data.buckets import Shape
 from transformer_jax.data.prepared import TokenPairs, flatten
 from transformer_jax.data.tokenizer import BOS, PAD
+from transformer_jax.errors import BadInput
 from transformer_jax.model import build, fused
-from transformer_jax.model.capture import Change, capture, patch
+from transformer_jax.model.capture import Change, NoActivation, capture, patch
 from transformer_jax.model.transformer import HeadMasks, Transformer, matmul_precision
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes.compilation import unfused_if_custom
@@ -108,7 +109,7 @@ class Captor:
         }
 
     def attention(self, params: Any, source: Tokens, target: Tokens) -> Attention:
-        """All attention weights while the model reads `source` and writes `target`."""
+        """All attention weights while the model reads `source` and writes `target`; BadInput if there are none."""
         decoder = self._model.num_decoder_layers
         places = {
             "encoder/layers_{}/self_attention/weights": self._model.num_encoder_layers,
@@ -116,7 +117,10 @@ class Captor:
             "decoder/layers_{}/cross_attention/weights": decoder,
         }
         names = [[place.format(layer) for layer in range(layers)] for place, layers in places.items()]
-        found = self.activations(params, source, target, list(itertools.chain(*names)))
+        try:
+            found = self.activations(params, source, target, list(itertools.chain(*names)))
+        except NoActivation as error:
+            raise BadInput(f"a custom attention module gives no weights to show: {error}") from None
         return Attention(*(np.concatenate([found[name] for name in each]) for each in names))
 
 
