@@ -10,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from unittest import mock
@@ -35,7 +36,11 @@ class Passing(http.server.BaseHTTPRequestHandler):
     def passed(self) -> None:
         self.server.requests.append(f"{self.command} {self.path}")
         content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.server.answer is not None:
+        # Google deletes an object only if it has the generation that is asked for.
+        wanted = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query).get("ifGenerationMatch")
+        if self.command == "DELETE" and wanted and self._generation() not in (None, *wanted):
+            status, headers, body = 412, [], b"another generation"
+        elif self.server.answer is not None:
             status, headers, body = self.server.answer, [], b"on demand"
         else:
             there = http.client.HTTPConnection(self.server.server)
@@ -52,6 +57,15 @@ class Passing(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         with contextlib.suppress(OSError):
             self.wfile.write(body)
+
+    def _generation(self) -> str | None:
+        """Of the object that the request is about, if there is one."""
+        there = http.client.HTTPConnection(self.server.server)
+        there.request("GET", self.path.partition("?")[0])
+        answered = there.getresponse()
+        content = answered.read()
+        there.close()
+        return json.loads(content)["generation"] if answered.status == 200 else None
 
     do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = passed
 

@@ -4,6 +4,7 @@ Positions are integers "BT", one row per sentence or a single row for all (not a
 in each segment).
 """
 
+import bisect
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -91,9 +92,13 @@ def relative_buckets(distances: ArrayLike, buckets: int = 32, furthest: int = 12
         raise ValueError(f"buckets = {buckets}, furthest = {furthest}: must be at least 4, and above {exact}")
     offset = jnp.zeros_like(distances) if causal else jnp.where(distances > 0, count, 0)
     steps = jnp.maximum(-distances, 0) if causal else jnp.abs(distances)
-    # In 64 bits log(8) / log(16) would be less than 3/4, which is the beginning of a bucket.
-    spread = jnp.log((jnp.maximum(steps, 1) / exact).astype(jnp.float32)) / math.log(furthest / exact)
-    far = jnp.minimum(exact + (spread * (count - exact)).astype(jnp.int32), count - 1)
+    # Far bucket k begins where (steps / exact)^n >= (furthest / exact)^k. A logarithm might be rounded to below that.
+    n, far_steps = count - exact, range(exact, furthest)
+
+    def first(k: int) -> int:
+        return exact + bisect.bisect_left(far_steps, exact**n * furthest**k, key=lambda s: s**n * exact**k)
+
+    far = exact + sum((steps >= first(k)).astype(jnp.int32) for k in range(1, n))
     return offset + jnp.where(steps < exact, steps, far)
 
 
