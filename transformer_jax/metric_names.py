@@ -17,7 +17,7 @@ COMPARED = ("bleu", "perplexity", "exact_match", "chrf", "paper_bleu")
 # What a record has, beside metrics, of the run that an evaluation is compared with.
 OF_THE_OTHER = ("run", "weights", "steps", "decode", "weights_sha256")
 # Which a custom metric may not have. One called exact_match takes the library's place.
-TAKEN = (*TEXTS, "word_perplexity", *VALIDATION, *TRAINING, *OF_THE_OTHER)
+TAKEN = (*TEXTS, "word_perplexity", "sentences", *VALIDATION, *TRAINING, "time", *OF_THE_OTHER)
 
 
 def best_value(metric: str, best_is: Literal["lowest", "highest"] | None) -> Literal["lowest", "highest"]:

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from transformer_jax import extras
-from transformer_jax.commands import sweep
+from transformer_jax.commands import average, sweep, train
 from transformer_jax.commands.arguments import Parser, add_run, at_least, path, python_file, utf8
 from transformer_jax.errors import BadInput
 
@@ -32,6 +32,21 @@ def test_a_bucket_that_cannot_be_read_is_said_by_its_reason(monkeypatch):
     for text in ("gs://", "gs:///", "gs:///folder"):
         with pytest.raises(BadInput, match=f"{text}: must be gs://BUCKET/FOLDER"):
             parse(f"--workdir={text}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "form"),
+    [
+        (train.span, "5", "START:STEPS, as in 50:5"),
+        (train.span, "5:a", "a whole number of at least 1"),
+        (average.steps, "4,a", "a whole number of at least 0"),
+        (sweep.seeds, "1.5", "a whole number of at least 0"),
+        (sweep.factors, "a,b", "numbers, as in 0.5,1,2, or none"),
+    ],
+)
+def test_a_value_of_another_form_is_answered_with_the_right_one(kind, text, form):
+    with pytest.raises(argparse.ArgumentTypeError, match=f"must be {form}"):
+        kind(text)
 
 
 def test_a_flag_is_suggested_before_an_option():

@@ -48,6 +48,17 @@ def test_a_preset_is_its_file():
     assert configuration.load("preset:demo", changes) == configuration.load(str(ROOT / "configs/demo.py"), changes)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "argument", "message"),
+    [("", ":9", "takes no argument"), ("kind", "", "needs an argument, as in --config=.*mine.py:ARGUMENT")],
+)
+def test_an_argument_that_a_file_does_not_take_or_lacks(tmp_path, parameters, argument, message):
+    file = tmp_path / "mine.py"
+    file.write_text(f"def get_config({parameters}):\n    return {{}}\n")
+    with pytest.raises(BadInput, match=f"its get_config\\(\\) {message}"):
+        configuration.load(f"{file}{argument}", [])
+
+
 def test_a_preset_takes_an_argument(tmp_path, monkeypatch):
     file = tmp_path / "sized.py"
     file.write_text("def get_config(steps='1'):\n    return {'train': {'steps': int(steps)}}\n")

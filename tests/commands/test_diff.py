@@ -17,7 +17,11 @@ def test_options_code_data_and_metrics_side_by_side(folder, tmp_path, capsys):
     config, versions = other / "config.json", other / "versions.json"
     config.write_text(config.read_text().replace('"num_heads": 2', '"num_heads": 4'))
     write_record(versions, {**read_record(versions), "flax": "0.0.1\x1b[31m"})
-    lines = ('{"step": 3, "loss": 2.5}', '{"step": 4, "loss": 2.0, "valid_loss": null}', '{"step": 4, "loss": [1]}')
+    lines = (
+        '{"step": 3, "loss": 2.5}',
+        '{"step": 4, "loss": 2.0, "valid_loss": null, "exact_match": 5.0, "mine": 0.5}',
+        '{"step": 4, "loss": [1]}',
+    )
     (other / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     assert cli.main(["diff", str(folder), str(other)]) == 0
     printed = capsys.readouterr().out
@@ -27,7 +31,8 @@ def test_options_code_data_and_metrics_side_by_side(folder, tmp_path, capsys):
     assert section(printed, "data") == "  the same"
     metrics = [line.split() for line in section(printed, "metrics").splitlines()]
     assert ["step", "none", "4"] in metrics and ["loss", "none", "2"] in metrics
-    assert not any(row[0] == "valid_loss" for row in metrics)
+    assert ["exact_match", "none", "5"] in metrics and ["mine", "none", "0.5"] in metrics
+    assert not any(row[0] in ("valid_loss", "time") for row in metrics)
 
 
 def test_scores_come_with_the_sentences_that_they_belong_to(folder, tmp_path, capsys):
@@ -41,3 +46,4 @@ def test_scores_come_with_the_sentences_that_they_belong_to(folder, tmp_path, ca
     metrics = [line.split() for line in section(capsys.readouterr().out, "metrics").splitlines()]
     assert ["test.latest:", "sentences", "none", "01234567"] in metrics
     assert ["test.latest:", "bleu", "none", "31.25"] in metrics
+    assert ["test.latest:", "perplexity", "none", "2"] in metrics

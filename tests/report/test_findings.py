@@ -90,6 +90,7 @@ def test_clusters_of_examples_are_resampled_whole(sweep):
             edit(path, sentences={**sentences, "clusters": [i // 5 for i in range(20)]})
     report = Report(sweep)
     assert report.json["tests"][0]["clusters"] == 4 and apart.json["tests"][0]["clusters"] == 20
+    assert "20 sentences in 4 clusters; SHA-256" in (sweep / "report/checklist.md").read_text()
     assert "20 sentences in 4 clusters" in report.words and "clusters of sentences" in report.words
     for metric in ("bleu", "perplexity"):
         scores = [made.content.tests[0].findings.by_metric[metric] for made in (apart, report)]

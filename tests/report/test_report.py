@@ -26,6 +26,7 @@ from tests.support.finished_sweeps import (
 )
 from transformer_jax import cli
 from transformer_jax.report.results import load_sweep
+from transformer_jax.report.table import curve_records
 from transformer_jax.report.write import latex_table, write_report
 
 
@@ -81,6 +82,20 @@ def test_the_curves_are_what_the_runs_logged(whole):
     assert [int(line["updates"]) for line in found] == [line["step"] for line in logged]
     for name in ("seconds", "loss", "valid_loss"):
         assert [line[name] for line in found] == [str(line.get(name, "")) for line in logged]
+
+
+def test_the_curves_have_custom_metrics_too(sweep):
+    line = {
+        "step": 1500,
+        "time": "2026-01-01",
+        "valid_loss": 1.5,
+        "valid_perplexity": 4.5,
+        "learning_rate": 0.1,
+        "mine": 0.5,
+    }
+    (seed_folder(sweep, "base", 0) / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    (row,) = [row for row in curve_records(load_sweep(sweep)) if (row["variant"], row["seed"]) == ("base", 0)]
+    assert row == {"variant": "base", "seed": 0, "updates": 1500, "valid_loss": 1.5, "mine": 0.5}
 
 
 def test_variants_that_only_leaves_out_are_in_no_report_until_they_have_runs(sweep):

@@ -73,3 +73,8 @@ def test_an_option_that_is_a_mapping_is_one_option(tmp_path):
     base = {**BASE, "optimizer": {"kwargs": {"b1": 0.9}}}
     (column,) = option_columns(load_sweep(make_sweep(tmp_path / "sweep", made, seeds=(0,), base=base)))
     assert [cell.text for cell in column.cells] == ["{'b1': 0.9}", "{'b1': 0.8}"]
+
+
+def test_a_negative_score_has_the_minus_of_a_difference():
+    (cell,) = score_cells([[-2.0, -1.0]], 2)
+    assert (cell.text, cell.detail) == ("−1.50", "± 0.71")

@@ -47,10 +47,19 @@ def test_scales(tmp_path):
     assert load_text(tmp_path, text).scale == "demo"
     assert load_text(tmp_path, text, scale="paper").sweep.name == "paper"
     assert load_text(tmp_path, text.replace("SCALES", "OTHERS"), scale="any").sweep.name == "any"
+    with pytest.raises(BadInput, match=r"its get_sweep\(\) needs a scale: give --scale=NAME"):
+        load_text(tmp_path, text.replace("SCALES", "OTHERS"))
     with pytest.raises(BadInput, match=r"--scale=papr: .*paper\?"):
         load_text(tmp_path, text, scale="papr")
     with pytest.raises(BadInput, match="takes no scale"):
         load_text(tmp_path, text.replace("(scale): return Sweep(scale", "(): return Sweep('x'"), scale="demo")
+
+
+def test_what_is_wrong_with_a_flag_is_not_the_files(tmp_path):
+    path = str(experiment_file(tmp_path, "Variant('h = 4', {'model.num_heads': 4})"))
+    for flags, problem in (({"seeds": 0}, "--seeds = 0: must be"), ({"tune": (1.0,)}, r"--tune = \(1.0,\): must be")):
+        with pytest.raises(BadInput, match=f"^{problem}"):
+            resolved.load(path, **flags)
 
 
 def test_the_command_line_may_leave_out_tuning(tmp_path):

@@ -26,6 +26,11 @@ def test_wrong_arguments_are_refused(run):
     assert len(run.translate(text for text in ["a", "b"])) == 2 and run.translate([]) == []
     with pytest.raises(ValueError, match="2 texts and 1 references"):
         run.translations(["a", "b"], references=["a"], eos="oracle_length")
+    for pairs in (["ab"], ("a", "b")):
+        with pytest.raises(TypeError, match="pairs: must be a list of"):
+            run.score(pairs)
+    with pytest.raises(TypeError, match="names = 'encoder/output': must be a list"):
+        run.capture("a", "b", "encoder/output")
     assert run.score(zip(["a"], ["b"], strict=True)) == run.score([("a", "b")])
 
 

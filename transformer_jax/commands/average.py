@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def steps(text: str) -> list[int]:
-    return sorted({int(step) for step in text.split(",")})
+    return sorted(set(map(at_least(0), text.split(","))))
 
 
 def run(arguments: argparse.Namespace) -> None:

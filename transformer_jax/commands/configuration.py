@@ -1,6 +1,7 @@
 """`--config=FILE.py` with `--config.group.name=value`: reads a config file and applies the changes."""
 
 import argparse
+import inspect
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -39,7 +40,13 @@ def load(
     values: Any = None
     with extension.running(path):
         if hasattr(module, "get_config"):
-            values = module.get_config(argument) if argument else module.get_config()
+            given = [argument] if argument else []
+            try:
+                inspect.signature(module.get_config).bind(*given)
+            except TypeError:
+                needed = "takes no argument" if given else f"needs an argument, as in --config={path}:ARGUMENT"
+                raise BadInput(f"--config={file}: its get_config() {needed}") from None
+            values = module.get_config(*given)
     values = values.to_dict() if hasattr(values, "to_dict") else values
     if not isinstance(values, dict):
         raise BadInput(f"{path}: must have a function get_config() that returns a ConfigDict")

@@ -15,14 +15,14 @@ from transformer_jax import schema
 from transformer_jax.commands.arguments import path
 from transformer_jax.commands.inspect import shown
 from transformer_jax.errors import BadInput, visible
-from transformer_jax.metric_names import VALIDATION
+from transformer_jax.metric_names import TAKEN, TRANSLATIONS, VALIDATION
 
 if TYPE_CHECKING:
     from transformer_jax.runs.folder import RunFolder
 
 # The facts in versions.json about the process that trained, besides the packages.
 ENVIRONMENT = ("python", "platform", "xla_flags", "cpu", "devices", "commit")
-METRICS = ("step", "loss", "learning_rate", "target_tokens", *VALIDATION, "bleu")
+METRICS = ("step", "loss", "learning_rate", "target_tokens", *VALIDATION, *TRANSLATIONS)
 # Hexadecimal digits of a digest that are shown.
 SHORT = 8
 
@@ -89,11 +89,13 @@ def metrics(folder: "RunFolder") -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     for line in metrics_lines(folder.metrics):
-        found |= {name: line[name] for name in METRICS if line.get(name) is not None}
+        # A name that is not taken is a custom metric's.
+        found |= {n: x for n, x in line.items() if (n in METRICS or n not in TAKEN) and x is not None}
     for record_path in sorted((folder.path / "translations").glob("*.json")):
         with contextlib.suppress(OSError, BadInput):  # some are not of an evaluation
             record = read_typed(record_path, Record)
             scores: dict[str, Any] = {measure: facts["score"] for measure, facts in record["measures"].items()}
+            scores["perplexity"] = record["perplexity"].get("per_token")
             scores["sentences"] = record["test_set_sha256"][:SHORT]
             found |= {f"{record_path.stem}: {name}": value for name, value in scores.items()}
     return found

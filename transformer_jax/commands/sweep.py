@@ -79,12 +79,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def seeds(text: str) -> int | list[int]:
     """The number of seeds (3), or the seeds themselves (0,1,5); "7," is the single seed 7."""
-    return [int(item) for item in text.split(",") if item] if "," in text else int(text)
+    number = at_least(0)
+    return [number(item) for item in text.split(",") if item] if "," in text else number(text)
 
 
 def factors(text: str) -> tuple[float, ...]:
     """Factors of the learning rate: 0.5,1,2; empty for none."""
-    return () if text == "none" else tuple(float(item) for item in text.split(",") if item)
+    try:
+        return () if text == "none" else tuple(float(item) for item in text.split(",") if item)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be numbers, as in 0.5,1,2, or none") from None
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -97,7 +97,10 @@ def what_must_agree(arguments: argparse.Namespace, experiment: ExperimentConfig)
 
 def span(text: str) -> tuple[int, int]:
     """START:STEPS, both at least 1."""
-    start, steps = (at_least(1)(number) for number in text.split(":"))
+    numbers = text.split(":")
+    if len(numbers) != 2:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be START:STEPS, as in 50:5")
+    start, steps = map(at_least(1), numbers)
     return start, steps
 
 

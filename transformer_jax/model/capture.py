@@ -59,6 +59,9 @@ def capture(
     activation that is computed several times is the last one. Put `jax.jit` around the result, not inside.
     """
 
+    if isinstance(names, str):
+        raise TypeError(f"names = {names!r}: must be a list of names")
+
     @functools.wraps(function)
     def captured(*args: Any, **kwargs: Any) -> tuple[Any, dict[str, jax.Array]]:
         found: dict[str, jax.Array] = {}

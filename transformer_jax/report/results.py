@@ -19,6 +19,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.files.paths import inside
 from transformer_jax.files.record import read_if_sound, read_record, read_typed
+from transformer_jax.metric_names import TAKEN
 from transformer_jax.runs.folder import RunFolder, Versions
 from transformer_jax.runs.metrics import metrics_lines
 from transformer_jax.runs.records import Record, difference
@@ -28,7 +29,7 @@ from transformer_jax.sweeps.run import Attempt, Result
 from transformer_jax.sweeps.search import chosen
 from transformer_jax.sweeps.status import state_of
 
-# What curves.csv has of a line of metrics.jsonl; and what is read of it, for figures too.
+# What curves.csv has of a line of metrics.jsonl, before custom metrics; and what is read of it, for figures too.
 IN_CURVES = ("seconds", "loss", "valid_loss", "bleu", "exact_match")
 LOGGED = ("step", "valid_perplexity", *IN_CURVES)
 # How many characters of a failure's last lines are shown.
@@ -319,7 +320,8 @@ def _lines(file: Path, problems: list[str]) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     with parsing(file, problems):
         for line in metrics_lines(file, problems):
-            lines.append({name: line[name] for name in LOGGED if name in line})
+            custom = {name: value for name, value in line.items() if name not in (*TAKEN, *LOGGED)}
+            lines.append({name: line[name] for name in LOGGED if name in line} | custom)
     return lines
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from transformer_jax.report.findings import Compared, Family, TestFindings
 from transformer_jax.report.metrics import EXACT_MATCH, deviation, metrics_of, p_text
-from transformer_jax.report.results import IN_CURVES, SweepResult
+from transformer_jax.report.results import IN_CURVES, LOGGED, SweepResult
 from transformer_jax.report.statistics import Difference
 from transformer_jax.runs.metrics import count_text, duration
 
@@ -176,7 +176,7 @@ def curve_records(sweep: SweepResult) -> list[dict[str, Any]]:
     """The rows of curves.csv: what each run logged, and found on validation data, while it was trained."""
     return [
         {"variant": run.variant, "seed": run.seed, "updates": line["step"]}
-        | {name: line[name] for name in IN_CURVES if name in line}
+        | {name: value for name, value in line.items() if name in IN_CURVES or name not in LOGGED}
         for run in sweep.runs
         for line in run.lines
     ]
@@ -247,7 +247,7 @@ def _score_cell(seeds: Sequence[float], mean: float | None, usual: str) -> Cell:
     if mean is None:
         return Cell()
     spread, form = deviation(seeds), usual if mean < 1e5 else ".1e"
-    return Cell(f"{mean:{form}}", mean, "" if spread is None else f"± {spread:{form}}")
+    return Cell(f"{mean:{form}}".replace("-", "−", mean < 0), mean, "" if spread is None else f"± {spread:{form}}")
 
 
 def _columns_of(compared: Compared, findings: TestFindings, rows: Sequence[Mapping[str, Any]]) -> list[Column]:

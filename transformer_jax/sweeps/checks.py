@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from transformer_jax import config as configuration
@@ -36,12 +36,17 @@ MOST_TRIALS = 10_000
 PUBLISHED = ("perplexity", "bleu", "parameters", "exact_match")
 
 
-def validate(sweep: Sweep, file: str, overrides: Sequence[tuple[str, str]] = ()) -> None:
-    """Raises a `ConfigError` with everything that is wrong in any variant."""
+def validate(sweep: Sweep, file: str, overrides: Sequence[tuple[str, str]] = (), flags: Collection[str] = ()) -> None:
+    """Raises a `ConfigError` with everything that is wrong in any variant.
+
+    `flags` are the names of the fields that were typed on the command line.
+    """
     with extension.running(file):  # for values of a wrong type, which nothing here expects
         mistyped, problems = _problems(sweep, overrides)
     typed = [path for path, _ in overrides]
-    if problems := mistyped + configuration.placed(problems, typed, file):
+    of_flags = [problem for problem in problems if problem.partition(" ")[0] in flags]
+    of_file = [problem for problem in problems if problem not in of_flags]
+    if problems := [f"--{line}" for line in of_flags] + mistyped + configuration.placed(of_file, typed, file):
         raise ConfigError(problems)
 
 

@@ -175,7 +175,7 @@ def load(
         sweep = dataclasses.replace(sweep, seeds=seeds)
     if tune is not None:
         sweep = dataclasses.replace(sweep, tune=tune)
-    validate(sweep, path, overrides)
+    validate(sweep, path, overrides, [name for name, value in (("seeds", seeds), ("tune", tune)) if value is not None])
     return resolve(sweep, path, scale, overrides)
 
 
@@ -185,11 +185,14 @@ def parse(path: str, scale: str | None = None) -> tuple[Sweep, str | None]:
     with extension.running(path):
         function: Any = getattr(module, "get_sweep", lambda: None)
         scales = list(getattr(module, "SCALES", ()))
-        takes_scale = bool(inspect.signature(function).parameters)
+        parameters = inspect.signature(function).parameters.values()
+        takes_scale = bool(parameters)
         scale = scale or (scales[0] if scales and takes_scale else None)
         if scale is not None and (not takes_scale or (scales and scale not in scales)):
             hint = did_you_mean(scale, scales) if takes_scale else "get_sweep() takes no scale"
             raise BadInput(f"--scale={scale}: {path} has no such scale; {hint}")
+        if scale is None and any(parameter.default is parameter.empty for parameter in parameters):
+            raise BadInput(f"{path}: its get_sweep() needs a scale: give --scale=NAME")
         sweep = function() if scale is None else function(scale)
     if not isinstance(sweep, Sweep):
         raise BadInput(f"{path}: must have a function get_sweep() that returns a Sweep")

@@ -114,6 +114,8 @@ class Run:
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[Score]:
         """The log-probability of each (source, target), in total and of each target token, <eos> included."""
         pairs = list(pairs)
+        if any(isinstance(pair, str) for pair in pairs):
+            raise TypeError("pairs: must be a list of (source, target), and has a string")
         sources = self.tokenizer.encode_batch([source for source, _ in pairs])
         targets = self.target_tokenizer.encode_batch([target for _, target in pairs])
         scores = self.score_tokens(sources, targets)
@@ -144,6 +146,8 @@ class Run:
         The first axis is a batch of one. Position t of the decoder reads token t of <bos> and the target, and predicts
         token t of the target and <eos>. Without `names` these are all activations.
         """
+        if isinstance(names, str):
+            raise TypeError(f"names = {names!r}: must be a list of names")
         read, written = [*self.tokenizer.encode(source), EOS], [*self.target_tokenizer.encode(target), EOS]
         return self._captor.activations(self.params, read, written, names)
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import os
 from pathlib import Path
 
@@ -52,6 +53,24 @@ def test_jsonl(tmp_path, nested):
     assert read(DataConfig(source=(path,), source_language="en", target_language="de")) == pairs
     reverse = DataConfig(source=(path,), source_language="de", target_language="en")
     assert read(reverse) == [(target, source) for source, target in pairs]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"source": "a", "target": null}', "has null under 'target'"),
+        ('{"source": 7, "target": "b"}', "has 7 under 'source'"),
+        (
+            '{"source": "a", "de": "b"}',
+            r"has source, de; set data.source_language and data.target_language \(target is missing\)",
+        ),
+        ("[1]", "is a list$"),
+    ],
+)
+def test_a_line_of_jsonl_with_other_values_is_answered_with_what_is_wrong(tmp_path, line, problem):
+    path = written(tmp_path / "pairs.jsonl", [line])
+    found = open_corpus(DataConfig(source=(path,))).entry("train", path, line)
+    assert re.match(rf"needs a text under each of the keys .*, {problem}", found)
 
 
 def test_a_key_of_jsonl_may_be_called_translation(tmp_path):

@@ -115,8 +115,14 @@ class FileCorpus(TextCorpus):
         source, target = (record.get(key) if isinstance(record, dict) else None for key in self._keys)
         if isinstance(source, str) and isinstance(target, str):
             return source, target
-        has = ", ".join(map(str, record)) if isinstance(record, dict) else type(record).__name__
-        return f"needs a text under each of the keys {self._keys}, has {has}; set data.source_language and target_"
+        needs = f"needs a text under each of the keys {self._keys}"
+        if not isinstance(record, dict):
+            return f"{needs}, is a {type(record).__name__}"
+        if missing := [key for key in self._keys if key not in record]:
+            has = ", ".join(map(str, record))
+            return f"{needs}, has {has}; set data.source_language and data.target_language ({missing[0]} is missing)"
+        key = self._keys[isinstance(source, str)]
+        return f"{needs}, has {json.dumps(record[key])[:40]} under {key!r}"
 
 
 class ColumnCorpus(TextCorpus):
@@ -218,7 +224,7 @@ def columns_of(line: str, names: str) -> Any:
     columns = tuple(line.split("\t"))
     if len(columns) == names.count(",") + 1:
         return columns
-    return f"has {len(columns)} columns; must have, separated by tabs: {names}"
+    return f"has {len(columns)} column{'s' * (len(columns) > 1)}; must have, separated by tabs: {names}"
 
 
 def _kind(path: str) -> str:
