@@ -69,8 +69,12 @@ DEFINING = """
 import math
 SIZE = 3
 
+ROWS = [0]
+ROWS[0], BOTH = 1, 2
+TWICE = [(NEAR := 2)]
+
 def helper(x):
-    return x * SIZE
+    return x * SIZE + ROWS[0] + NEAR
 
 class Layer:
     def __call__(self, x):
@@ -90,6 +94,8 @@ def get_sweep():
         ("x * SIZE", "x + SIZE", True),
         ("return helper(x)", "return -helper(x)", True),
         ("import math", "import math\nif math.pi > 3:\n    SIZE = 5", True),
+        ("ROWS[0], BOTH = 1, 2", "ROWS[0], BOTH = 3, 2", True),
+        ("TWICE = [(NEAR := 2)]", "TWICE = [(NEAR := 3)]", True),
         ("Layer.widths = [4 * i for i in range(2)]", "Layer.widths = [8 * i for i in range(2)]", True),
         ('["one"]', '["one", "two"]', False),
         ("class Layer:\n", 'class Layer:\n    """As in the paper."""\n\n', False),

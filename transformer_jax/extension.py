@@ -162,10 +162,13 @@ def _defined_by(statement: ast.stmt) -> set[str]:
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return {(alias.asname or alias.name).partition(".")[0] for alias in statement.names} - {"*"}
     if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
-        # Not of the value: a comprehension's variable is defined nowhere else.
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        names = [node for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
-        return {name.id for name in names if isinstance(name.ctx, ast.Store)}
+        # Not all of the value: a comprehension's variable is defined nowhere else.
+        targets = [*statement.targets] if isinstance(statement, ast.Assign) else [statement.target]
+        targets += [node.target for node in ast.walk(statement) if isinstance(node, ast.NamedExpr)]
+        parts = [node for target in targets for node in ast.walk(target)]
+        if any(isinstance(node, ast.Attribute | ast.Subscript) for node in parts):
+            return set()  # an object is changed, whatever its names are
+        return {node.id for node in parts if isinstance(node, ast.Name)}
     return set()
 
 

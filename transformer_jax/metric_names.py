@@ -16,8 +16,13 @@ TEXTS = ("bleu", "chrf", "paper_bleu")
 COMPARED = ("bleu", "perplexity", "exact_match", "chrf", "paper_bleu")
 # What a record has, beside metrics, of the run that an evaluation is compared with.
 OF_THE_OTHER = ("run", "weights", "steps", "decode", "weights_sha256")
+# What reports have, beside metrics, of a run or a test set.
+IN_REPORTS = (
+    "word_perplexity", "variant", "seed", "updates", "split", "name", "sentences", "clusters", "signature", "unit",
+    "not_compared", "rows", "words",
+)  # fmt: skip
 # Which a custom metric may not have. One called exact_match takes the library's place.
-TAKEN = (*TEXTS, "word_perplexity", "sentences", *VALIDATION, *TRAINING, "time", *OF_THE_OTHER)
+TAKEN = (*TEXTS, *VALIDATION, *TRAINING, "time", *OF_THE_OTHER, *IN_REPORTS)
 
 
 def best_value(metric: str, best_is: Literal["lowest", "highest"] | None) -> Literal["lowest", "highest"]:

@@ -131,8 +131,14 @@ def test_a_metric_may_ask_for_the_sources_and_is_known_by_its_file(mine):
 
 def test_a_metric_has_a_name_of_its_own(mine, tmp_path):
     first = mine("def mine(h, r): return 1.0")
-    (tmp_path / "other.py").write_text("def mine(h, r): return 1.0\ndef bleu(h, r): return 1.0\nsteps = time = mine\n")
+    (tmp_path / "other.py").write_text(
+        "def mine(h, r): return 1.0\ndef bleu(h, r): return 1.0\nsteps = time = seed = mine\n"
+    )
     other = f"{tmp_path}/other.py"
-    for others in ([first, f"{other}:mine"], [f"{other}:bleu"], [f"{other}:steps"], [f"{other}:time"]):
+    for others in (
+        [first, f"{other}:mine"],
+        [f"{other}:bleu"],
+        *([f"{other}:{name}"] for name in ("steps", "time", "seed")),
+    ):
         with pytest.raises(BadInput, match="another metric"):
             load_metrics(others)

@@ -182,16 +182,19 @@ def test_what_kernels_do_not_compute_is_plain(kernels, changes, options):
     assert len(kernels) == (1 if "positions" in changes else 0)
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 3, 3), (1, 2, 1, 3), (1, 1, 1, 3)])
-def test_a_mask_with_own_keys_for_a_query_or_a_head_is_not_described_by_lengths(kernels, shape):
+@pytest.mark.parametrize(
+    ("shape", "is_causal"),
+    [((1, 1, 3, 3), False), ((1, 2, 1, 3), False), ((1, 2, 1, 3), True), ((1, 1, 1, 3), False), ((1, 1, 1, 3), True)],
+)
+def test_a_mask_with_own_keys_for_a_query_or_a_head_is_not_described_by_lengths(kernels, shape, is_causal):
     x_BTD = jax.random.normal(jax.random.key(0), (2, 3, 8))
     plain, fused_one = MultiHeadAttention(2), MultiHeadAttention(2, implementation="cudnn")
     variables, lengths_B = plain.init(jax.random.key(1), x_BTD, x_BTD), jnp.array([2, 3])
-    own = np.tril(np.ones((3, 3), bool)) if shape[2] == 3 else np.array([True] * 3)
+    own = np.tril(np.ones((3, 3), bool)) if shape[2] == 3 else np.ones((2, 1, 3), bool)[: shape[1]]
+    own = own & ~((np.arange(shape[1]) == 1)[:, None, None] & (np.arange(3) == 0))  # the second head lacks a key
     mask = (np.arange(3)[None] < np.array([[2], [3]]))[:, None, None] & np.broadcast_to(own, shape)
-    ours, wanted = (
-        each.apply(variables, x_BTD, x_BTD, Context(mask, lengths_B=lengths_B)) for each in (fused_one, plain)
-    )
+    context = Context(mask, lengths_B=lengths_B, is_causal=is_causal)
+    ours, wanted = (each.apply(variables, x_BTD, x_BTD, context) for each in (fused_one, plain))
     assert_close(ours, wanted)
     assert len(kernels) == (shape == (1, 1, 1, 3))
 

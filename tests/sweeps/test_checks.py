@@ -80,6 +80,11 @@ RATES = {"optimizer.learning_rate": ("log_uniform", 1e-4, 1e-2)}
         ([Variant("\u00e9"), Variant("e\u0301")], {}, "would have the same folder"),
         ([], {"analyses": {"a/b": "missing.py:f"}}, "analyses['a/b']: must be the name of a file"),
         ([], {"analyses": {"기" * 80: "missing.py:f"}}, "must be the name of a file"),
+        (
+            [],
+            {"analyses": {"words": f"{ROOT}/experiments/heads.py:what_heads_do"}},
+            "analyses['words']: is the name of",
+        ),
         ([FOUR], {"tune": (0, 2)}, "tune = (0, 2): must be two or more different positive factors"),
         ([Variant("small", {"model.vocab_size": 100})], {}, "model.vocab_size has no effect here"),
         ([FOUR], {"base": SHORT}, "train.steps = 1"),  # once, not for each variant

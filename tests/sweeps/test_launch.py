@@ -24,7 +24,6 @@ from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.launch import Launcher, LaunchOptions, differences, grouped, merged, prepare_data, run_jobs
 from transformer_jax.sweeps.status import Progress
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 COMPUTATION = {"mesh.fsdp": 2, "mesh.lost_after": 9.0, "train.accumulate": 2, "model.attention_implementation": "plain"}
 
 
@@ -96,19 +95,6 @@ def test_an_analysis_may_be_added_but_not_become_another(tmp_path):
         merged(folder, defined(tests=("valid", "test"), analyses={"mine": f"{file}:one"}))
     with pytest.raises(BadInput, match="analysis 'mine'"):
         merged(folder, defined(analyses={"mine": f"{file}:two"}))
-
-
-def test_custom_code_is_the_same_in_another_folder_and_from_another_directory(tmp_path, monkeypatch):
-    """Its digest tells other code."""
-    (tmp_path / "mine.py").write_text(
-        (EXAMPLES / "linear_attention.py").read_text() + "\n\ndef depth(model, config, tests): ...\n"
-    )
-    found = []
-    for directory, file in ((tmp_path, "mine.py"), (tmp_path.parent, f"{tmp_path.name}/mine.py")):
-        monkeypatch.chdir(directory)
-        variant = Variant("mine", {"model.parts.attention": f"{file}:LinearAttention"})
-        found.append(defined(variant, analyses={"depth": f"{file}:depth"}))
-    assert differences(*found) == []
 
 
 def test_the_levels_of_a_design_stay_and_may_be_declared_later(tmp_path):

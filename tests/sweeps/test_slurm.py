@@ -126,6 +126,13 @@ def test_one_answer_without_a_job_ends_no_run_that_is_queued_again(folder, state
     assert "yesterday" not in run.attempt()["error"]
 
 
+def test_a_job_that_was_cancelled_while_it_waited_is_not_submitted_again(folder, states):
+    (run,) = folder.runs(defined())
+    run.record_attempt(state="stopped", error="at its time limit")
+    cluster = Cluster(["PD", "CA"])
+    assert states(cluster, [run], retries=1)[0] == {"base/seed-0": "stopped"} and len(cluster.submitted) == 1
+
+
 def test_a_new_launch_asks_again_before_it_submits_what_may_be_running(folder, states):
     (run,) = folder.runs(defined())
     cluster = Cluster(["PD", None, None, "R"])

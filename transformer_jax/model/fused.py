@@ -58,12 +58,13 @@ def warn_once(reason: str) -> None:
 def computes(context: Context, q_BTHK: jax.Array) -> bool:
     """Whether lengths, a flag and a window say all that acts on the scores.
 
-    A mask with its own keys for a head or a query says more than lengths, unless it is causal. XLA cannot divide
-    kernels over a mesh with explicit axes.
+    A mask with its own keys for a head says more than lengths, and so does one with its own for a query, unless it is
+    causal. XLA cannot divide kernels over a mesh with explicit axes.
     """
-    is_known = context.mask is None or (
-        context.lengths_B is not None and (context.is_causal or context.mask.shape[1:3] == (1, 1))
-    )
+    is_known = context.mask is None or context.lengths_B is not None
+    if context.mask is not None:
+        heads, queries = context.mask.shape[1:3]
+        is_known &= heads == 1 and (context.is_causal or queries == 1)
     is_known &= context.window is None or context.is_causal
     is_known &= context.bias is None and (context.encoding is None or not context.encoding.overrides(*OF_SCORES))
     return is_known and context.cache is None and context.segments_BT is None and explicit_mesh(q_BTHK) is None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
-import os
 import re
 import shlex
 import time
@@ -171,19 +170,14 @@ def _fixed(definition: ResolvedSweep) -> dict[str, Any]:
         "vary": ", ".join(definition.vary),
         **{name: getattr(sweep, name) for name in ("primary", "answered_by", "margin", "weights")},
         **({"main test set": sweep.tests[0]} if sweep.primary or sweep.analyses else {}),
-        **({"search": _as_json(sweep.search), "propose": _plain(sweep.propose)} if sweep.search else {}),
+        **({"search": _as_json(sweep.search), "propose": sweep.propose} if sweep.search else {}),
         **{f"contrast {name!r}": dict(weights) for name, weights in sweep.contrasts.items()},
-        **{f"analysis {name!r}": _plain(address) for name, address in sweep.analyses.items()},
-        **{f"base: {path}": _plain(schema.value_at(definition.base, path)) for path in options},
-        **{f"variant {v.name!r}": _as_json(_plain(v.changes)) for v in sweep.variants},
+        **{f"analysis {name!r}": address for name, address in sweep.analyses.items()},
+        **{f"base: {path}": schema.value_at(definition.base, path) for path in options},
+        **{f"variant {v.name!r}": _as_json(v.changes) for v in sweep.variants},
         **{f"variant {v.name!r}: same_as": v.same_as for v in sweep.variants},
         **{f"variant {v.name!r}: levels": dict(v.levels) for v in sweep.variants if v.levels},
     }
-
-
-def _plain(value: Any) -> Any:
-    """The value with addresses of custom code without their folders: the code itself is compared."""
-    return schema.each_text(value, lambda text: os.path.basename(text) if schema.is_address(text) else text)
 
 
 def _as_json(values: Mapping[str, Any]) -> Any:

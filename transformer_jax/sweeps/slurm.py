@@ -125,6 +125,7 @@ class SlurmPool:
         self.runs = {run.run_id: run for run in progress.runs}
         self.jobs = recorded_jobs(sweep)
         self.absent = collections.Counter[str]()  # answers of squeue without a job, one after the other
+        self.before: dict[str, dict[str, Any]] = {}  # what earlier jobs have recorded, by the id of the run
         self.stopping = False
         self.last_problem = ""
         self._look()
@@ -149,8 +150,7 @@ class SlurmPool:
         """Submits an array with a job for each list of runs."""
         self.folder.mkdir(exist_ok=True)
         tasks = [SlurmTask(self.sweep.path.absolute(), run_ids) for run_ids in array]
-        for run in (self.runs[run_id] for run_ids in array for run_id in run_ids):
-            run.record_attempt(state="queued", error=None)  # what an earlier job has recorded is not how this one ends
+        self.before |= {run_id: self.runs[run_id].attempt() for run_ids in array for run_id in run_ids}
         try:
             job_ids = [job.job_id for job in self.slurm.executor(self.folder).submit_array(tasks)]
         except Exception as error:  # of submitit's own types, with sbatch's message
@@ -174,12 +174,13 @@ class SlurmPool:
             return
         for job, (run_ids, state) in over.items():
             for run in (self.runs[run_id] for run_id in run_ids if run_id in self.runs):
-                recorded = run.attempt().get("state")
+                recorded = self._recorded(run.run_id)
                 told = recorded in ("failed", "diverged") or (recorded == "stopped" and state not in BROKEN)
                 if not told and run.result() is None:  # its worker could not record how it ended
                     log = last_lines(self.folder / f"{job}_0_log.out")
                     error = f"job {job} ended without a result; its last lines:\n{log}"
-                    run.record_attempt(state="stopped" if self.stopping else "failed", error=error, ended=now())
+                    is_stopped = self.stopping or state == "CA"
+                    run.record_attempt(state="stopped" if is_stopped else "failed", error=error, ended=now())
                 if state == "CA":
                     run.record_attempt(asked=True)
                 yield run
@@ -198,16 +199,17 @@ class SlurmPool:
         states, over = job_states() if self.jobs else {}, {}
         for job, run_ids in self.jobs.items():
             self.absent[job] = 0 if job in states else self.absent[job] + 1
-            has_ended = self.absent[job] and all(map(self._has_ended, run_ids))
+            has_ended = self.absent[job] and all(self._recorded(run_id) in ENDED for run_id in run_ids)
             if states.get(job) in OVER or has_ended or self.absent[job] >= ABSENT:
                 over[job] = run_ids, states.get(job, "CD")
         if over:
             self._record({job: run_ids for job, run_ids in self.jobs.items() if job not in over})
         return over
 
-    def _has_ended(self, run_id: str) -> bool:
+    def _recorded(self, run_id: str) -> str | None:
+        """The state that the last job of a run has recorded, if it has."""
         attempt = read_if_sound(self.sweep.path / "runs" / run_id / "attempt.json", Attempt) or {}
-        return attempt.get("state") in ENDED
+        return None if attempt == self.before.get(run_id) else attempt.get("state")
 
     def _record(self, jobs: dict[str, list[str]]) -> None:
         self.jobs = jobs
