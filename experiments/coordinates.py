@@ -259,7 +259,7 @@ def main(words: Sequence[str] | None = None) -> None:
     configuration.add_arguments(parser)
     parser.add_argument(
         "--widths",
-        type=lambda text: sorted({int(width) for width in text.split(",")}),
+        type=lambda text: sorted(set(map(at_least(1), text.split(",")))),
         default=[64, 128, 256, 512],
         help="two or more values of d_model; d_ff, d_k and d_v change in proportion (default 64,128,256,512)",
     )
@@ -294,4 +294,5 @@ if __name__ == "__main__":
     try:
         main()
     except BadInput as error:
-        raise SystemExit(f"error: {error}") from None
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -146,4 +146,5 @@ if __name__ == "__main__":
         for picture in sys.argv[2:]:
             plots.save(plot_losses(found), picture)
     except BadInput as error:
-        raise SystemExit(f"error: {error}") from None
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -97,7 +97,7 @@ def test_unreadable_line_in_a_validation_file_is_never_dropped(bench, capfd):
         ("a.tsv", b"one\ttwo\tthree", "a.tsv:1: has 3 columns"),
         ("a.jsonl", b"{", "a.jsonl:1: is not JSON"),
         ("a.jsonl", b'{"source": 3, "en": "x"}', "has source, en"),
-        ("a.jsonl", b"[1]", "has list"),
+        ("a.jsonl", b"[1]", "is a list"),
         ("a.jsonl", b'{"source": "\\ud800", "target": "x"}', "a.jsonl:1: is not Unicode text"),
     ],
 )

@@ -6,8 +6,16 @@ import pytest
 from jax import export
 
 from tests.support.small_models import ATTENTION, SOURCE, TARGET, assert_close, built
-from transformer_jax import label_smoothed_cross_entropy, padding_mask
+from transformer_jax import (
+    SearchRules,
+    beam_search,
+    greedy_search,
+    label_smoothed_cross_entropy,
+    padding_mask,
+    sample_search,
+)
 from transformer_jax.model.positions import ENCODINGS
+from transformer_jax.search.beam import gather_beams, repeat_beams
 
 
 def sized(names, **changes):
@@ -51,6 +59,38 @@ def assert_exports(called=False, **changes):
 )
 def test_every_position_encoding_exports_with_symbolic_batch_and_lengths(positions):
     assert_exports(called=positions == "relative", positions=positions)
+
+
+@pytest.mark.parametrize("search", [greedy_search, sample_search, beam_search], ids=lambda search: search.__name__)
+def test_searches_export_with_a_symbolic_batch(search):
+    model, variables = built()
+    options = {"keys": jax.random.key(0)} if search is sample_search else {}
+    options |= {"reorder": gather_beams} if search is beam_search else {}
+
+    def found(source):
+        memory, rules = model.apply(variables, source, method="encode"), rules_for(source.shape[0])
+        cache = model.apply(variables, memory, rules.max_length, method="new_cache")
+        mask = padding_mask(source)
+        if search is beam_search:
+            cache, mask = repeat_beams((cache, mask), 4)
+
+        def step(tokens, cache):
+            logits, cache = model.apply(variables, tokens[:, None], cache, mask, method="step")
+            return logits[:, 0], cache
+
+        return search(step, cache, rules, **options)
+
+    batch, length = export.symbolic_shape("batch, length")
+    exported = export.export(jax.jit(found))(ids(batch, length))
+    assert str(exported.out_avals[0].shape[0]) == "batch"
+
+
+def rules_for(batch_size):
+    return SearchRules(batch_size=batch_size, max_length=6, bos_id=1, eos_id=2, pad_id=0)
+
+
+def test_a_window_exports():
+    assert_exports(window=2)
 
 
 def test_attention_with_all_of_its_options_exports():

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 
 from transformer_jax.model.context import Context
@@ -12,8 +13,13 @@ from transformer_jax.model.meshes import reshaped
 
 
 def is_long(context: Context, length: int) -> bool:
-    """Whether blocks save memory. A mask or bias of queries x keys is quadratic in the length in any case."""
+    """Whether blocks save memory. A mask or bias of queries x keys is quadratic in the length in any case.
+
+    In jax.export a length may be of any size, and blocks have none.
+    """
     has_row = context.mask is None or context.mask.shape[1:3] == (1, 1)
+    if jax.export.is_symbolic_dim(length):
+        return False
     return context.window is not None and length > 2 * context.window and has_row and context.bias is None
 
 

@@ -100,7 +100,7 @@ def _extended(beam: Beam, logits_RV: Array, rules: SearchRules, penalties_T: Arr
 
     # 1. The best tokens after each target. No target can fill more than the K live places and one ending, and two of
     #    its best may be <pad> and <bos>. Where a token is forced, it is the only one.
-    blocked_RV = rules.blocked(beam.tokens_BKT.reshape(len(logits_RV), -1), beam.position, logits_RV.shape[1])
+    blocked_RV = rules.blocked(beam.tokens_BKT.reshape(batch_size * beam_size, -1), beam.position, logits_RV.shape[1])
     choosable_RV = logits_RV if blocked_RV is None else jnp.where(blocked_RV, -jnp.inf, logits_RV)
     tokens_RC = largest_entries(choosable_RV, beam_size + SPECIAL_TOKENS)[1]
     per_beam = tokens_RC.shape[1]

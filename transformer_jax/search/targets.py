@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -210,8 +211,13 @@ def check_shape(name: str, array: Any, shape: tuple[int, ...]) -> None:
 
 
 def check_sizes(**sizes: Any) -> None:
-    """Raises ValueError unless each, which a program is compiled for, is a whole number of at least 1, or None."""
+    """Raises ValueError unless each, which a program is compiled for, is a whole number of at least 1, or None.
+
+    In jax.export the batch may have any size.
+    """
     for name, size in sizes.items():
+        if name == "batch_size" and jax.export.is_symbolic_dim(size):
+            continue
         if isinstance(size, jax.core.Tracer):
             raise ValueError(
                 f"{name} is traced: must be known when the search is compiled (static_argnames of jax.jit)"

@@ -62,8 +62,13 @@ def proposed(sweep: Sweep, variant: str, config: ExperimentConfig, runs: Sequenc
     place = f"returned {values!r} for variant {variant!r}"
     if not isinstance(values, Mapping) or values.keys() != sweep.search.keys():
         raise function.refusal(f"{place}; must return a dict with a value for each of {', '.join(sweep.search)}")
+    found = {}
+    for path, value in values.items():
+        try:
+            found[path] = schema.find_option(ExperimentConfig, path).converted(value)
+        except BadInput as error:
+            raise function.refusal(f"{place}: {path} = {error}") from None
     try:
-        found = {path: schema.find_option(ExperimentConfig, path).converted(value) for path, value in values.items()}
         changed_config(config, found)
     except BadInput as error:
         raise function.refusal(f"{place}: {error}") from None

@@ -70,6 +70,8 @@ def traced(advance: Advance, first: int, count: int, last_step: int, directory: 
 
     with trace:  # ends the trace, too, of a run that is stopped half-way
         yield traced_step
+    if number == 0:
+        tell("--profile: nothing was traced: no step was left to train")
 
 
 def halting_at_nans(compiled: CompiledRuns) -> Advance:
