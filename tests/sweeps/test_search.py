@@ -229,7 +229,11 @@ def test_what_may_change_in_a_search(folder, own, launched):
     ("name", "error", "message"),
     [
         ("other", BadInput, "returned {'model.dropout': 0.1} for variant 'base'; must return a dict with a value for"),
-        ("wrong", BadInput, r"returned {'model.dropout': 2} for variant 'base': model.dropout = 2.0: must be at least 0 and below 1"),
+        (
+            "wrong",
+            BadInput,
+            r"returned {'model.dropout': 2} for variant 'base': model.dropout = 2.0: must be at least 0 and below 1",
+        ),
         ("half", UserCodeError, "TypeError"),
     ],
 )
