@@ -236,7 +236,7 @@ def stored_arrays(file: Path) -> dict[str, np.ndarray]:
 
     try:
         arrays: dict[str, np.ndarray] = load_file(file)
-    except (SafetensorError, OSError, AttributeError, TypeError, KeyError) as error:  # the last three: a type of 8 bits
+    except (SafetensorError, OSError, AttributeError, TypeError, KeyError) as error:  # numpy has no types of 8 bits
         raise BadInput(f"{file}: is not a valid safetensors file: {error}") from None
     return arrays
 
