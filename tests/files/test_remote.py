@@ -24,7 +24,9 @@ from transformer_jax.files import remote
 from transformer_jax.files.atomic import Locked
 from transformer_jax.files.progress import tell
 from transformer_jax.runs.folder import RunFolder
+from transformer_jax.runs.state import status_of_run
 from transformer_jax.sweeps.folder import SweepFolder
+from transformer_jax.sweeps.status import state_of
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +226,39 @@ def test_a_training_that_another_machine_takes_over_stops(url):
         second = RunFolder(remote.mirrored(f"{url}/taken"))  # the first does not show that it lives
         with second.held(), pytest.raises(Failed, match="has begun to train here"):
             first.refuse_other_training()
+        remote._locks |= locks
+
+
+def test_the_status_of_a_run_in_a_bucket_tells_whether_its_process_lives(url, monkeypatch):
+    place = f"{url}/watched"
+    watched = RunFolder(remote.mirrored(place))
+    with watched.held():
+        watched.record_state("running")
+        watched.metrics.write_text('{"step": 10}\n')
+        remote.push(watched.path)
+        locks = dict(remote._locks)
+        remote._locks.clear()  # which another process does not share
+        found = status_of_run(copy(place))
+        assert (found["run"], found["state"], found["step"]) == (place, "running", 10)
+        written_at = remote._found("bucket/watched/metrics.jsonl").updated.timestamp()
+        assert (copy(place) / "metrics.jsonl").stat().st_mtime == pytest.approx(written_at, abs=1e-3)
+        monkeypatch.setattr(remote, "LEASE", 0.0)
+        assert status_of_run(copy(place))["state"] == "interrupted"
+        remote._locks |= locks
+    assert status_of_run(copy(place))["state"] == "failed"  # its process ended, and recorded no other state
+
+
+def test_the_runs_of_a_sweep_in_a_bucket_are_running_while_its_launcher_lives(url, monkeypatch):
+    attempt = {"state": "running", "host": os.uname().nodename}
+    sweep = SweepFolder(remote.mirrored(f"{url}/sweep-watched"))
+    with sweep.held():
+        assert state_of(sweep.path / "runs/base/seed-0", attempt)[0] == "interrupted"  # its worker is gone
+        locks = dict(remote._locks)
+        remote._locks.clear()
+        watched = copy(f"{url}/sweep-watched") / "runs/base/seed-0"
+        assert state_of(watched, attempt)[0] == "running"
+        monkeypatch.setattr(remote, "LEASE", 0.0)
+        assert state_of(watched, attempt | {"host": "elsewhere"})[0] == "interrupted"
         remote._locks |= locks
 
 

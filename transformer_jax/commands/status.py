@@ -18,7 +18,7 @@ from pathlib import Path
 from transformer_jax.commands.arguments import at_least, path
 from transformer_jax.errors import EXIT_UNFINISHED, BadInput
 from transformer_jax.extras import require
-from transformer_jax.files import paths
+from transformer_jax.files import paths, remote
 
 STATUSES = {"running": 0, "finished": 0, "waiting": EXIT_UNFINISHED, "stopped": EXIT_UNFINISHED}
 
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     from transformer_jax.runs.state import STATE, status_of_run
 
     if not any((folder / name).is_file() for name in (STATE, "versions.json", "attempt.json", ".lock")):
-        raise BadInput(f"{folder}: is not a run or a sweep")
+        raise BadInput(f"{remote.name_of(str(folder))}: is not a run or a sweep")
     found = status_of_run(folder)
     age = found["seconds_since_step"]
     is_silent = found["state"] == "running" and bool(arguments.max_age) and (age or 0) > arguments.max_age

@@ -87,7 +87,7 @@ def fetched(url: str) -> str:
     if there and not path.exists():
         for older in {*folder.parent.glob(f"{key}-*")} - {folder}:  # in which another process may be writing
             shutil.rmtree(older, ignore_errors=True)
-        _download(name, there.generation, path)
+        _download(name, there, path)
     _texts[str(path)] = url
     return str(path)
 
@@ -161,6 +161,14 @@ def owned(lock: Path) -> Iterator[Callable[[], str]]:
             _remove_object(name, _locks.pop(name)[1])
 
 
+def is_renewed(lock: Path) -> bool | None:
+    """Whether a process with another copy renews a lock in the bucket; None if there is no such lock."""
+    if (url := url_of(lock)) is None or (name := url.removeprefix(BUCKETS)) in _locks:
+        return None
+    there = _found(name)
+    return None if there is None else time.time() - there.updated.timestamp() < LEASE
+
+
 def pull(path: Path) -> None:
     """Brings the files below a path of a copy up to date, and what links there lead to. Newer ones here stay."""
     if (url := url_of(path)) is None:
@@ -170,7 +178,7 @@ def pull(path: Path) -> None:
         there = _listed(url.removeprefix(BUCKETS))
         places = {name: inside(top, name.removesuffix(LINK), url) for name in there if _is_copied(name, url)}
         known = {name: state.get(name, [0, None]) for name in places}
-        old = {name: place for name, place in places.items() if known[name][0] != there[name]}
+        old = {name: place for name, place in places.items() if known[name][0] != there[name].generation}
         old = {name: place for name, place in old.items() if _version(place) == known[name][1]}
         files = {name: place for name, place in old.items() if not name.endswith(LINK)}
         _in_threads(lambda name: _download(name, there[name], files[name]), files)
@@ -186,7 +194,7 @@ def pull(path: Path) -> None:
                 old[name].unlink()
                 raise BadInput(f"{BUCKETS}{name}: is a link to {target[:80]!r}, which is not in this bucket")
             targets.append(Path(os.path.realpath(old[name])))
-        state |= {name: [there[name], _version(place)] for name, place in old.items()}
+        state |= {name: [there[name].generation, _version(place)] for name, place in old.items()}
         for name in [name for name in state if _is_below(name, url) and name not in there]:
             gone = inside(top, name.removesuffix(LINK), url)
             if _version(gone) == state.pop(name)[1]:
@@ -366,20 +374,21 @@ def _content(name: str) -> str | None:
     return None
 
 
-def _listed(name: str) -> dict[str, int]:
-    """The generations of an object and of those below it, by BUCKET/NAME."""
+def _listed(name: str) -> dict[str, Any]:
+    """An object and those below it, by BUCKET/NAME."""
     bucket, key = _bucket(name)
     blobs = _patiently(name, lambda: list(bucket.list_blobs(prefix=key, retry=None, timeout=ATTEMPT)))
-    found = {f"{bucket.name}/{blob.name}": blob.generation for blob in blobs}
-    return {other: generation for other, generation in found.items() if _is_below(other, BUCKETS + name)}
+    found = {f"{bucket.name}/{blob.name}": blob for blob in blobs}
+    return {other: blob for other, blob in found.items() if _is_below(other, BUCKETS + name)}
 
 
-def _download(name: str, generation: int, place: Path) -> None:
+def _download(name: str, there: Any, place: Path) -> None:
+    """Makes a file of an object, with the time at which the object was written."""
     place.parent.mkdir(parents=True, exist_ok=True)
     unfinished = place.with_name(f"{uuid.uuid4().hex[:12]}{UNFINISHED}")
-    options = {"if_generation_match": generation, "retry": None, "timeout": ATTEMPT}
+    options = {"if_generation_match": there.generation, "retry": None, "timeout": ATTEMPT}
     try:
-        _patiently(name, lambda: _blob(name).download_to_filename(str(unfinished), **options))
+        _patiently(name, lambda: there.download_to_filename(str(unfinished), **options))
         os.replace(unfinished, place)
     except _gone():
         raise Failed(f"{BUCKETS}{name}: was changed while it was read; try again") from None

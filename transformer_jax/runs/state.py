@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
+from transformer_jax.files import remote
 from transformer_jax.files.atomic import explained, write_json
 from transformer_jax.files.record import read_if_sound
 from transformer_jax.runs.metrics import newest_metrics
@@ -61,12 +62,15 @@ def status_of_run(run: Path) -> dict[str, Any]:
     holder = ""  # process 7 on HOST
     with contextlib.suppress(OSError):
         holder = lock.read_text().partition("\n")[0]
-    if is_held(lock) or (holder and not holder.endswith(f" on {socket.gethostname()}")):
+    is_renewed = remote.is_renewed(lock)
+    if is_held(lock) or is_renewed or (holder and not holder.endswith(f" on {socket.gethostname()}")):
         state = "running"  # the locks of another machine may not be visible
-    elif holder or state == "running":
-        state = "interrupted" if holder else "failed"
+    elif holder or is_renewed is not None:
+        state = "interrupted"
+    elif state == "running":
+        state = "failed"
     return {
-        "run": str(run),
+        "run": remote.name_of(str(run)),
         "state": state,
         "step": step,
         "steps": steps,

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from transformer_jax.errors import padded, terminal_width
+from transformer_jax.files import remote
 from transformer_jax.runs.folder import LAST_STEP
 from transformer_jax.runs.metrics import duration, newest_metrics
 from transformer_jax.runs.state import is_held
@@ -66,8 +67,12 @@ def state_of(path: Path, attempt: Mapping[str, Any]) -> tuple[str, str]:
     state, error = attempt.get("state"), str(attempt.get("error") or "").strip()
     if state in ("failed", "diverged"):
         return state, error or "no error was recorded"
-    if state == "running" and attempt.get("host") == socket.gethostname() and not is_held(path / LOCK):
-        return "interrupted", "its process is gone"  # on another machine the lock may not be visible
+    if state == "running":
+        is_alive = remote.is_renewed(path.parents[2] / ".lock")  # the sweep's, if that is in a bucket
+        if is_alive is None:  # on another machine the lock may not be visible
+            is_alive = attempt.get("host") != socket.gethostname() or is_held(path / LOCK)
+        if not is_alive:
+            return "interrupted", "its process is gone"
     # Finished without a valid result: the sweep asks for more than it did then.
     return (state, error) if state in ("running", "stopped") else ("waiting", "")
 
