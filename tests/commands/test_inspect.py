@@ -38,7 +38,7 @@ def test_every_parameter_is_listed_and_the_sum_is_the_models(inspect):
     sums = [int(row.split()[-1].replace(",", "")) for row in [*rows, total]]
     assert sum(sums[:-1]) == sums[-1] == sum(parameter_counts(ModelConfig.base()).values()) == 63_045_632
     assert "  source_embedding/table                                37000 x 512            18,944,000" in rows
-    assert "  encoder/layers/self_attention/query/kernel              512 x 512     x 6     1,572,864" in rows
+    assert "  encoder/layers_N/self_attention/query/kernel            512 x 512     x 6     1,572,864" in rows
 
 
 def test_the_padding_of_batches_is_that_of_the_configs_mesh(tmp_path, capsys):
@@ -75,7 +75,7 @@ def test_a_custom_module_is_shown_as_built_and_marked_as_outside_the_formula(ins
         "        return x_BTD * self.param('gain', nn.initializers.ones, ())\n"
     )
     _, parameters, cost = inspect(*SMALL, f"--config.model.parts.feed_forward={file}:Mine")
-    assert "encoder/layers/feed_forward/gain" in parameters
+    assert "encoder/layers_N/feed_forward/gain" in parameters
     assert "feed_forward/inner" not in parameters
     assert "(counted with the built-in feed_forward)" in cost
 

@@ -137,7 +137,7 @@ def size_report(experiment: ExperimentConfig) -> str:
     model, tokens = experiment.model, experiment.data.tokens_per_batch
     counted: collections.Counter[tuple[str, tuple[int, ...]]] = collections.Counter()
     for name, leaf in sorted(flat(abstract_params(model)).items(), key=lambda item: ORDER.index(item[0].split("/")[0])):
-        counted[re.sub(r"(layers|positions)_\d+", r"\1", name), leaf.shape] += 1
+        counted[re.sub(r"(layers|positions)_\d+", r"\1_N", name), leaf.shape] += 1
     lines = [f"  {'parameters':<50} {'shape':>14}  layers {'total':>13}"]
     for (name, sizes), layers in counted.items():
         shape, times = " x ".join(map(str, sizes)), f"x {layers}" if layers > 1 else ""

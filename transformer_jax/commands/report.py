@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="SWEEP", type=path, help="the folder of a sweep")
     parser.add_argument("--output", type=path, metavar="DIR", help="where to write the report (default: SWEEP/report)")
     parser.add_argument("--json", action="store_true", help="print report.json, and no tables")
-    about = "columns of LaTeX tables, by the names they have in table.csv, separated by commas: bleu*,parameters"
+    about = (
+        "columns of LaTeX tables, separated by commas: bleu*,perplexity_difference,bleu_p,parameters,model.num_heads"
+    )
     parser.add_argument("--columns", type=lambda text: text.split(","), default=(), metavar="NAMES", help=about)
     about = (
         "decimals of scores and differences; by default 2, 3 where scores are below 10, 1 in percent, and of custom "

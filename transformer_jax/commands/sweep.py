@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(overrides=[])
     add = parser.add_argument_group("the runs").add_argument
     add("--scale", metavar="NAME", help="the size: demo, multi30k or paper in experiments/")
-    add("--seeds", type=seeds, metavar="N", help="how many seeds (3), or which (0,1,5), instead of the file's")
+    add("--seeds", type=seeds, metavar="N", help="how many seeds (3), or which (0,1,5 or 7,) instead of the file's")
     add("--only", action="append", metavar="GLOB", help="only variants whose names match: 'B*'; repeatable")
     about = "first train each variant at its learning rate times each of 0.5,1,2, with two seeds, and use the rate "
     about += "that validation loss favors; none: do not tune"
