@@ -167,6 +167,7 @@ def test_contradictions_of_the_data_name_both_values(changes, message):
         ({"source": ["a.tsv"], "test_source": ["b.tsv"]}, "data.test_size", "a corpus without test data"),
         ({"corpus": "scan"}, "data.task.cutoff", "data.corpus = scan and data.task.split = length"),
         ({"tokenizer": "words"}, "data.byte_fallback", "a tokenizer that is trained"),
+        ({"batching": "packing"}, "data.num_shapes", "data.batching = buckets"),
     ],
 )
 def test_an_option_without_effect_is_refused_with_what_it_needs(data, typed, needs):

@@ -207,7 +207,13 @@ class DataConfig(Section, affects="data"):
     max_length: int = option(
         256, "most tokens per side of a training pair; longer pairs are left out", at_least=1, affects="result"
     )
-    num_shapes: int = option(8, "most batch shapes of buckets; each is compiled once", at_least=1, affects="result")
+    num_shapes: int = option(
+        8,
+        "most batch shapes of buckets; each is compiled once",
+        at_least=1,
+        affects="result",
+        condition=when("data.batching", "buckets"),
+    )
     seed: int = option(0, "random seed of the held-out pairs and of the order of the others", **SEED)
     order_seed: int | None = option(None, "seed of the training order; none = data.seed", **SEED, affects="result")
 

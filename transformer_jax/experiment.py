@@ -82,6 +82,7 @@ def train_runs_together(
         found = stopped[:1] * len(group)
         if not stopped:
             found = _train([experiments[number] for number in group], [folders[number] for number in group])
+            found = [dataclasses.replace(ending, together=len(group)) for ending in found]
         endings.update(zip(group, found, strict=True))
     return [endings[number] for number in range(len(folders))]
 

@@ -30,6 +30,9 @@ def test_a_folder_that_is_no_sweep_is_refused(tmp_path):
         SweepFolder(tmp_path).check_place()
     with pytest.raises(BadInput, match="is not a sweep"):
         SweepFolder(tmp_path / "nowhere").load()
+    (tmp_path / "thesis.tex").unlink()
+    (tmp_path / "sweep.json.0123abcd.unfinished").touch()  # of a launcher that was killed while it wrote
+    SweepFolder(tmp_path).check_place()
     (tmp_path / "sweep.json").write_text("{")
     with pytest.raises(BadInput, match=r"sweep.json: is not JSON"):
         SweepFolder(tmp_path).load()

@@ -81,6 +81,8 @@ def test_only_picks_variants():
     assert definition.chosen(["h = 8", "[bh]*4", "base"]) == ["base", "h = 4", "h = 8"]  # in the sweep's order
     with pytest.raises(BadInput, match="--only=q"):
         definition.chosen(["base", "q"])
+    named = defined(Variant("groups [1, 2]", {"model.num_heads": 4}))
+    assert named.chosen(["groups [1, 2]"]) == named.chosen(["groups*"]) == ["groups [1, 2]"]
 
 
 def test_factors_are_of_the_peak_rate():

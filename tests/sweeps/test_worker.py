@@ -196,6 +196,20 @@ def test_a_result_is_that_of_the_run(worked):
     assert found == {"title": "Words", "score": np.mean(words), "scores": words}
 
 
+def test_the_cost_of_a_training_that_was_stopped_between_two_lines_is_that_of_all_its_tokens(worked, tmp_path):
+    finished, definition, _ = worked
+    folder = SweepFolder(shutil.copytree(finished.path, tmp_path / "sweep", symlinks=True))
+    run = folder.by_id(definition)["base/seed-0"]
+    lines = read_metrics(run.folder.metrics)
+    line, validation = (next(line for line in lines if name in line) for name in ("seconds", "valid_loss"))
+    line |= {"target_tokens": 100, "source_tokens_per_second": 50.0, "target_tokens_per_second": 25.0}
+    found = []
+    for seconds in (4.0, 1.0):  # of all tokens, and of a quarter of them
+        run.folder.metrics.write_text(f"{json.dumps(line | {'seconds': seconds})}\n{json.dumps(validation)}\n")
+        found.append(worker.training(run, run.folder.load_config()))
+    assert found[0] == found[1] and found[0]["train_seconds"] == 4.0
+
+
 def test_a_metric_is_edited_and_the_runs_are_measured_again(worked, tmp_path):
     finished, definition, _ = worked
     shutil.copytree(finished.path, tmp_path / "sweep", symlinks=True)

@@ -302,6 +302,8 @@ def test_a_run_ends_at_the_first_of_its_limits(tmp_path, limits, ended, why):
     losses = [[max(10 - 0.1 * step, 7.9)] for step in range(1, 61)]
     (recorder,) = run(tmp_path, [10] * 60, losses=losses, eval_every=1, keep_best=0, **limits)
     assert recorder.step == ended and recorder.ending.why.startswith(why) and recorder.ending.final
+    last = [line for line in recorder.metrics_file.lines if "target_tokens" in line][-1]
+    assert (last["step"], last["target_tokens"]) == (ended, 10 * ended)  # with train.log_every = 100
 
 
 def losses(first, last, every, slope=-0.01, luck=None):

@@ -144,7 +144,7 @@ def folders_in(place, name, count=3):
 def joined(place, runs):
     """All three together."""
     first, second, diverged = train_runs_together(runs, folders_in(place, "joined"))
-    assert first == second == Ending("finished")
+    assert first == second == Ending("finished", together=3)
     assert diverged.diverged and "not finite in 3 steps in a row" in diverged.why
     return place / "joined"
 
@@ -195,7 +195,7 @@ def test_all_go_back_to_the_last_step_that_all_have(place, runs, apart, joined, 
     """All have later lines of metrics."""
     folders = copied(joined, place, f"kept {bool(damage)}")
     shutil.rmtree(folders[1] / (damage or "checkpoints/18"))
-    assert train_runs_together(runs, folders)[:2] == [Ending("finished")] * 2
+    assert train_runs_together(runs, folders)[:2] == [Ending("finished", together=3)] * 2
     assert "resuming from the checkpoint of step 12" in capfd.readouterr().err
     assert [(folder / "damaged_checkpoints").exists() for folder in folders] == [False, bool(damage), False]
     assert_alike(folders[1], apart)
@@ -222,8 +222,9 @@ def test_runs_are_resumed_together_that_can_go_on_from_one_step(saved, groups, t
     monkeypatch.setattr("transformer_jax.experiment._train", train_group)
     monkeypatch.setattr(RunFolder, "saved_steps", lambda self: saved[int(self.path.name)])
     configs = [experiment(seed=seed) for seed in range(len(saved))]
-    train_runs_together(configs, [tmp_path / str(seed) for seed in range(len(saved))])
+    endings = train_runs_together(configs, [tmp_path / str(seed) for seed in range(len(saved))])
     assert trained == groups
+    assert [ending.together for ending in endings] == [len(group) for group in groups for _ in group]
 
 
 def test_each_group_trains_in_turn_until_one_is_stopped(place, monkeypatch):
@@ -238,7 +239,7 @@ def test_each_group_trains_in_turn_until_one_is_stopped(place, monkeypatch):
     monkeypatch.setattr(RunFolder, "saved_steps", lambda self: saved[self.path.name])
     configs = [run_of(place, seed=seed) for seed in range(4)]
     endings = train_runs_together(configs, folders_in(place, "in turn", 4))
-    assert trained == [["0", "1"], ["2"]] and endings == [Ending("finished")] * 2 + [stopped] * 2
+    assert trained == [["0", "1"], ["2"]] and endings == [Ending("finished", together=2)] * 2 + [stopped] * 2
 
 
 def test_a_folder_that_cannot_be_used_is_an_error_of_all(runs, joined):
@@ -271,7 +272,9 @@ def test_an_error_of_one_folder_ends_all_and_stopped_later_each_can_go_on_alone(
     with monkeypatch.context() as patched:
         patched.setattr(Recorder, "log", log_and_ask_to_stop)
         endings = train_runs_together(runs, folders)
-    assert [ending for ending in endings if not ending.diverged] == [Ending("stopped by SIGTERM", final=False)] * 2
+    assert [ending for ending in endings if not ending.diverged] == [
+        Ending("stopped by SIGTERM", final=False, together=3)
+    ] * 2
     assert [saved_steps(folder) for folder in folders] == [[6, 10]] * 3
     assert train_run(runs[1], folders[1]) == Ending("finished")
     assert_alike(folders[1], apart)

@@ -5,7 +5,6 @@ Every file is parsed once, here. A run with a damaged file is "damaged", with th
 
 import contextlib
 import dataclasses
-import fnmatch
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from transformer_jax.metric_names import TAKEN
 from transformer_jax.runs.folder import RunFolder, Versions
 from transformer_jax.runs.metrics import metrics_lines
 from transformer_jax.runs.records import Record, difference
-from transformer_jax.sweeps.definition import SOURCES, Look, Proposal, Sweep, Tuning, Variant, fields
+from transformer_jax.sweeps.definition import SOURCES, Look, Proposal, Sweep, Tuning, Variant, fields, is_chosen
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import Attempt, Result
 from transformer_jax.sweeps.search import chosen
@@ -236,8 +235,7 @@ def _asked_for(path: Path, definition: Mapping[str, Any]) -> list[Mapping[str, A
     asked = [
         facts
         for facts in variants
-        if any(fnmatch.fnmatch(facts["name"], pattern) for pattern in only)
-        or inside(path / "runs", facts["slug"], path).is_dir()
+        if is_chosen(facts["name"], only) or inside(path / "runs", facts["slug"], path).is_dir()
     ]
     needed = {facts["name"] for facts in asked}
     needed |= {facts[key] or definition["baseline"] for facts in asked for key in ("baseline", "same_as")}

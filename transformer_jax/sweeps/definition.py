@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import fnmatch
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -140,6 +141,11 @@ class Variant:
     def slug(self) -> str:
         """The name of its folder."""
         return file_name(self.name)
+
+
+def is_chosen(name: str, only: Sequence[str]) -> bool:
+    """Whether a variant of this name is chosen by the patterns of --only, of which a name may have the signs: "x [1, 2]"."""
+    return name in only or any(fnmatch.fnmatchcase(name, pattern) for pattern in only)
 
 
 @dataclasses.dataclass(frozen=True)

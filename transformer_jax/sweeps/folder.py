@@ -25,7 +25,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.prepare import recipe_of
 from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files import paths, remote
-from transformer_jax.files.atomic import Locked, explained, made, write_json
+from transformer_jax.files.atomic import UNFINISHED, Locked, explained, made, write_json
 from transformer_jax.files.digests import json_sha256
 from transformer_jax.files.record import read_if_sound, read_record, read_typed, typed
 from transformer_jax.runs.folder import refuse_patterns
@@ -87,8 +87,9 @@ class SweepFolder:
         """Raises for a place where no sweep can be, before anything is written there."""
         refuse_patterns(self.path)
         with explained(self.path), contextlib.suppress(FileNotFoundError):
-            # A launcher that was killed while it prepared data leaves its lock and a data folder.
-            if set(os.listdir(self.path)) - {".lock", "data"}:
+            # What a launcher leaves that was killed before it had written sweep.json.
+            unfinished = {name for name in os.listdir(self.path) if name.endswith(UNFINISHED)}
+            if set(os.listdir(self.path)) - {".lock", "data", *unfinished}:
                 self.load()
 
     @contextlib.contextmanager

@@ -8,7 +8,6 @@ the config of every variant. `ResolvedSweep.experiment` makes the config of one 
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 import functools
 import inspect
 import os
@@ -32,6 +31,7 @@ from transformer_jax.sweeps.definition import (
     base_values,
     changed_config,
     fields,
+    is_chosen,
     margins,
     repeated,
 )
@@ -73,9 +73,9 @@ class ResolvedSweep:
         if only is None:
             return names
         for pattern in only:
-            if not fnmatch.filter(names, pattern):
+            if not any(is_chosen(name, [pattern]) for name in names):
                 raise BadInput(f"--only={pattern}: matches no variant; {did_you_mean(pattern, names)}")
-        return [name for name in names if any(fnmatch.fnmatch(name, pattern) for pattern in only)]
+        return [name for name in names if is_chosen(name, only)]
 
     @property
     def settings(self) -> int:

@@ -162,7 +162,7 @@ class Worker:
                     raise Stopped from None
                 self._train_and_evaluate([run])
             return
-        trained = []
+        trained, together = [], {}
         for run, ending in zip(ready, endings, strict=True):
             if ending.diverged:
                 self._fail(run, Diverged(ending.why))
@@ -170,11 +170,12 @@ class Worker:
                 self._record(run, "stopped", error=ending.why, asked=self.stopping)
             else:
                 trained.append(run)
+                together[run.run_id] = ending.together
         for run in trained:
             if self.stopping:
                 raise Stopped
             with self._failing(run):
-                finish(run, self.definition, len(ready), watch)
+                finish(run, self.definition, together[run.run_id], watch)
                 self._record(run, "finished")
 
     def _folder(self, run: SweepRun) -> RunFolder:
@@ -312,7 +313,7 @@ def analyse(model: Run, config: ExperimentConfig, tests: dict[str, TestSet], nam
 def training(run: SweepRun, config: ExperimentConfig, at_step: int | None = None) -> dict[str, Any]:
     """Totals of the training from metrics.jsonl; the validation is the one at this step, or the last."""
     step = target_tokens = 0
-    seconds = source_tokens = 0.0
+    seconds = source_tokens = timed_tokens = 0.0
     speeds: list[float] = []
     last: Mapping[str, Any] = {}
     for line in metrics_lines(run.folder.metrics):
@@ -322,20 +323,23 @@ def training(run: SweepRun, config: ExperimentConfig, at_step: int | None = None
         if all(line.get(name) is not None for name in OF_TRAINING):
             seconds += line["seconds"]
             source_tokens += line["source_tokens_per_second"] * line["seconds"]
+            timed_tokens += line["target_tokens_per_second"] * line["seconds"]
             target_tokens = line["target_tokens"]
             speeds.append(line["target_tokens_per_second"])
     if not speeds:
-        raise Failed(f"{run.folder.metrics}: has no line of training metrics; train.log_every may be too large")
+        raise Failed(f"{run.folder.metrics}: has no line of training metrics")
+    # A process that was stopped between two lines has timed tokens that no line has.
+    untimed = target_tokens / timed_tokens if timed_tokens else 1.0
     pairs = training_batches(config.data, Prepared.open(run.folder.data(config)).pairs("train")).statistics()
     lengths = (round(tokens / pairs.pairs) for tokens in (pairs.source_tokens, pairs.target_tokens))
     return {
         "steps": step,
         "target_tokens": target_tokens,
         "longest_target": pairs.longest_target,
-        "train_seconds": seconds,
+        "train_seconds": seconds * untimed,
         # The median, because lines during which other programs are compiled are slower.
         "tokens_per_second": statistics.median(speeds),
-        "training_flops": training_flops(config.model, *lengths).of(source_tokens, target_tokens),
+        "training_flops": training_flops(config.model, *lengths).of(source_tokens * untimed, target_tokens),
         "valid": {name.removeprefix("valid_"): last[name] for name in (*VALIDATION, *TRANSLATIONS) if name in last},
     }
 

@@ -34,6 +34,7 @@ class Ending:
     why: str
     final: bool = True
     diverged: bool = False
+    together: int = 1  # runs in one program
 
 
 @dataclasses.dataclass(eq=False)

@@ -166,7 +166,7 @@ class Trainer:
         self.train_config, self.step = self.setup.configs[0].train, self.saved_step or 0
         self.progress = ProgressLine(self.step, self.setup.last_step, self.compiled.clock)
         self._outcomes: collections.deque[StepOutcome] = collections.deque()  # of the last steps
-        self._saved_at = time.monotonic()
+        self._saved_at, self._logged_step = time.monotonic(), self.step
         self.tokens, self._count_at = 0, 0  # target tokens at the last count, and the step of the next one
 
     # The loop.
@@ -189,6 +189,8 @@ class Trainer:
                         self.save()
                     if self.step % train.eval_every == 0:
                         self.validate()
+            if end.final and not end.diverged and self.step > self._logged_step:  # a validation ends the run
+                self.log(speed)
             return self.end(end)
 
     def take_step(self, batch: Any) -> None:
@@ -244,6 +246,7 @@ class Trainer:
         """Writes a line of metrics of each run about the steps since the last one."""
         fetched = self.compiled.fetch((self.states.sums, self.states.updates))
         self.states = self.compiled.reset_sums(self.states)
+        self._logged_step = self.step
         rates = functools.partial(speed.rates, speed.lap(self.step))
         lines = [
             run.log(self.step, sums, int(updates), rates)
