@@ -87,6 +87,14 @@ def test_the_p_value_is_that_of_all_resamples():
     assert 0.02 < exact < 0.98 and abs(drawn - exact) < 4 * math.sqrt(exact * (1 - exact) / 1000) + 0.001
 
 
+def test_a_difference_that_is_no_number_has_no_p_value():
+    texts = ["a b c d e", "a b c d f g"]
+    scored = Scored([1.0, math.nan], [0.0, 0.0], "s")
+    assert math.isnan(paired_bootstrap(texts, texts, texts, metrics={"m": scored})["m"]["p_value"])
+    with pytest.raises(ValueError, match="1 hypotheses and 2 references"):
+        paired_bootstrap(texts, texts[:1], texts)
+
+
 def test_exact_matches_are_compared_over_clusters():
     """Forty forms of four lemmas: over examples the difference seems certain, over lemmas it is not."""
     references = [f"form {number}" for number in range(40)]

@@ -87,6 +87,15 @@ def test_white_space_separates_words_and_nothing_else_is_forgiven():
     assert matches(hypotheses, references) == [1, 0, 1, 0, 0, 0]
 
 
+@pytest.mark.parametrize("score", [measures, paper_bleu, bleu_statistics])
+def test_texts_without_a_reference_are_refused_and_not_left_out(score):
+    for hypotheses, references in ((["a", "b"], ["a"]), (["a"], ["a", "b"]), ([], [])):
+        with pytest.raises(ValueError, match=f"{len(hypotheses)} hypotheses and {len(references)} references"):
+            score(hypotheses, references)
+    with pytest.raises(ValueError, match="lists of texts, not one text"):
+        score("abc", "abc")
+
+
 def test_accents_as_characters_of_their_own_are_the_same_text():
     """A tokenizer of letters and tags writes NFC, whatever the references are in."""
     composed, decomposed = "\u00e9t\u00e9 \ud55c", "e\u0301te\u0301 \u1112\u1161\u11ab"
@@ -100,6 +109,8 @@ def test_perplexity_by_hand():
     assert found["per_character"] == pytest.approx(16 ** (1 / 6))
     assert (found["tokens"], found["words"], found["characters"]) == (3, 4, 6)
     assert found["log_probability"] == pytest.approx(-math.log(16))
+    with pytest.raises(ValueError, match="1 log-probabilities and 2 references"):
+        perplexities([np.log([0.5])], ["a", "b"])
 
 
 @pytest.fixture(scope="module")

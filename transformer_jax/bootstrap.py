@@ -1,11 +1,12 @@
 """The bootstrap: intervals of the share of exact matches, and whether two systems differ on a test set."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.evaluation import EXACT_MATCH, load_bleu, matches
+from transformer_jax.evaluation import EXACT_MATCH, check_texts, load_bleu, matches
 
 SAMPLES, SEED = 1000, 12345  # of paired tests: sacreBLEU's defaults
 CONFIDENCE, INTERVAL_SAMPLES = 0.95, 10_000
@@ -74,6 +75,8 @@ def paired_bootstrap(
     """
     from sacrebleu.metrics import CHRF  # takes a second to import
 
+    for texts in (hypotheses, others):
+        check_texts(texts, references)
     found = {}
     for name, metric in {"bleu": load_bleu(tokenize), "chrf": CHRF()}.items():
         # Sufficient statistics of each sentence, as in sacreBLEU's paired tests.
@@ -117,6 +120,8 @@ def p_value(difference: float, resampled: Sequence[float] | np.ndarray) -> float
     p-values.)
     """
     distances = np.abs(np.asarray(resampled, np.float64) - difference)
+    if np.isnan(distances).any():
+        return math.nan
     as_far = np.count_nonzero(distances >= abs(difference) * (1 - ROUNDING))
     return (as_far + 1) / (len(distances) + 1)  # the observed one counts as a sample
 

@@ -124,6 +124,7 @@ def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
     """
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
+    check_texts(hypotheses, references)
     tokenize = Tokenizer13a()
 
     def split(texts: Sequence[str]) -> list[str]:
@@ -145,6 +146,10 @@ def perplexities(log_probabilities: Sequence[np.ndarray], references: Sequence[s
         "word": sum(len(text.split()) + 1 for text in references),
         "character": sum(len(text) + 1 for text in references),
     }
+    if len(log_probabilities) != len(references) or not references:
+        raise ValueError(
+            f"{len(log_probabilities)} log-probabilities and {len(references)} references: as many are needed"
+        )
     per_unit = {f"per_{unit}": math.exp(min(-total / count, 700.0)) for unit, count in counts.items()}
     return {**per_unit, "log_probability": total, **{f"{unit}s": count for unit, count in counts.items()}}
 
@@ -152,6 +157,7 @@ def perplexities(log_probabilities: Sequence[np.ndarray], references: Sequence[s
 def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> list[list[int]]:
     """The sufficient statistics of corpus BLEU for each sentence: lengths of hypothesis and reference, then for n = 1
     to 4 the number of matching n-grams, and of all n-grams."""
+    check_texts(hypotheses, references)
     return load_bleu(tokenize)._extract_corpus_statistics(list(hypotheses), [list(references)])
 
 
@@ -182,6 +188,17 @@ def load_bleu(tokenize: str) -> Any:
         raise BadInput(f"decode.bleu_tokenize = {tokenize}: {' '.join(str(error).split())}") from None
 
 
+def check_texts(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    """Raises ValueError unless there are texts, and as many references: sacreBLEU would leave out the rest."""
+    if isinstance(hypotheses, str) or isinstance(references, str):
+        raise ValueError("hypotheses and references are lists of texts, not one text")
+    if len(hypotheses) != len(references) or not references:
+        raise ValueError(
+            f"{len(hypotheses)} hypotheses and {len(references)} references: as many are needed, at least one"
+        )
+
+
 def _measure(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
+    check_texts(hypotheses, references)
     score = metric.corpus_score(list(hypotheses), [list(references)])
     return Measure(score.score, metric.get_signature().format())

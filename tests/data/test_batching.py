@@ -1,8 +1,10 @@
 """Batches: every pair once an epoch, the same for every process count, a pure function of (seed, step)."""
 
+import copy
 import functools
 import itertools
 import math
+import pickle
 import zlib
 from collections import Counter
 
@@ -286,3 +288,18 @@ def test_the_first_step_of_each_shape(kind):
     shapes = [batch.source.shape + batch.target_input.shape for batch in evaluation]
     found = evaluation.first_of_each_shape()
     assert sorted(found) == [number for number, shape in enumerate(shapes) if shape not in shapes[:number]]
+
+
+@both_kinds
+def test_batches_may_be_sent_to_another_process(kind):
+    batches = make(kind, random_corpus(50))
+    for other in (pickle.loads(pickle.dumps(batches)), copy.deepcopy(batches)):
+        for ours, theirs in zip(epoch(batches, 1), epoch(other, 1), strict=True):
+            np.testing.assert_array_equal(ours.source, theirs.source)
+
+
+@pytest.mark.parametrize("kind", [BucketBatches, PackedBatches, EvaluationBatches])
+def test_no_pairs_are_refused(kind):
+    limits = {} if kind is EvaluationBatches else {"max_length": 10, "seed": 0}
+    with pytest.raises(BadInput, match="there are no sentence pairs"):
+        kind(corpus([]), tokens_per_batch=64, **limits)

@@ -6,6 +6,8 @@ import json
 import unicodedata
 from typing import get_args
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 import tokenizers
 from hypothesis import example, given, settings
@@ -147,6 +149,17 @@ def test_symbols_of_the_text_come_back_exactly(texts, kind):
     if kind == "letters_and_tags":
         texts = [unicodedata.normalize("NFC", text) for text in texts]
     assert [tokenizer.decode(ids) for ids in tokenizer.encode_batch(texts)] == texts
+
+
+def test_ids_are_whole_numbers_of_the_vocabulary(subwords):
+    for tokenizer in (subwords, train_symbols(["a b c"], "words")):
+        ids = tokenizer.encode("a b")
+        assert tokenizer.decode(jnp.array(ids)) == tokenizer.decode(np.array(ids)) == "a b"
+        for wrong in (-1, -100, tokenizer.vocab_size):
+            with pytest.raises(ValueError, match=f"must be between 0 and {tokenizer.vocab_size - 1}"):
+                tokenizer.decode([*ids, wrong])
+    with pytest.raises(ValueError, match="kind = 'character': must be one of words, characters"):
+        train_symbols(["a b"], "character")
 
 
 def test_letters_of_characters_that_training_lacks_are_known():

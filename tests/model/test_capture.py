@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from tests.support.small_models import SOURCE, TARGET, assert_close, built
-from transformer_jax import Context, Encoder, EncoderLayer, FeedForward, MultiHeadAttention, capture, patch
+from transformer_jax import (
+    AttentionInputs,
+    Context,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    capture,
+    patch,
+)
 from transformer_jax.translation.beam_cache import Stepper
 
 DEEP = {"num_encoder_layers": 2, "num_decoder_layers": 2}
@@ -216,6 +225,24 @@ def test_a_context_given_by_name_has_the_positions():
     changed = patch(attention.apply, {"queries": note, "keys": note})
     changed(variables, query=x, key_value=x, context=context, method="with_context")
     assert seen == [[[4, 5, 6]], [[4, 5, 6]]]
+
+
+def test_the_memory_has_the_positions_of_its_own_tokens():
+    model, variables = built(**DEEP)
+    inputs = AttentionInputs(source_segments=np.array([[1, 1, 1, 2, 2]]), target_segments=np.array([[1, 1, 2, 2]]))
+    seen = {}
+
+    def noting(name):
+        def note(activation, positions):
+            seen[name] = np.asarray(positions).tolist()
+            return activation
+
+        return note
+
+    names = ["encoder/output", *(f"decoder/layers_0/cross_attention/{name}" for name in ("queries", "keys", "values"))]
+    patch(model.apply, {name: noting(name) for name in names})(variables, SOURCE[:1], TARGET[:1], inputs)
+    of_source, of_target = [[0, 1, 2, 0, 1]], [[0, 1, 0, 1]]
+    assert [seen[name] for name in names] == [of_source, of_target, of_source, of_source]
 
 
 class Overridden(EncoderLayer):

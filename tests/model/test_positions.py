@@ -67,6 +67,8 @@ def test_t5_buckets_equal_the_rule_in_whole_numbers(causal, in_64_bits):
     with jax.enable_x64(in_64_bits):
         ours = jax.jit(lambda: relative_buckets(distances, causal=causal))()
     assert ours.tolist() == [t5_bucket(int(distance), causal) for distance in distances]
+    of_numpy = relative_buckets(distances, np.int64(32), np.int64(128), causal)
+    assert of_numpy.tolist() == ours.tolist()
 
 
 @pytest.mark.parametrize(

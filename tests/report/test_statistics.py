@@ -214,6 +214,15 @@ def test_clusters_are_resampled_whole(score):
     assert scored(tenfold, None).covariance_RR[0, 0] < clustered.covariance_RR[0, 0] / 5
 
 
+def test_a_single_cluster_leaves_the_interval_of_the_seeds():
+    right_RN = np.random.default_rng(0).normal(size=(6, 50)) + np.repeat([0, 5], 3)[:, None]
+    one_cluster = mean_scores(right_RN, np.zeros(50, int))
+    known = one_cluster._replace(sentences=10**9)
+    groups, weights = [[0, 1, 2], [3, 4, 5]], [[-1, 1]]
+    (found,), (of_seeds,) = (contrasts(scores, groups, weights) for scores in (one_cluster, known))
+    assert found.significant and (found.low, found.high) == pytest.approx((of_seeds.low, of_seeds.high))
+
+
 def test_one_seed_among_many_borrows_their_spread():
     scores, groups = exact([[1.0, 2.0, 3.0], [1.5, 2.5, 3.5], [5.0, 6.0, 7.0]])
     groups[2] = groups[2][:1]

@@ -99,6 +99,9 @@ def test_a_sample_follows_its_seed_and_its_sentence():
     keys_B = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), order)
     moved = sample(tables[order], keys_B)
     assert_same(jax.tree.map(lambda leaf: leaf[order], result), moved)
+    # Also with keys of the kind that TPUs draw fastest with, which JAX would draw from the first one of a batch.
+    keys_B = jax.vmap(lambda seed: jax.random.key(seed, impl="rbg"))(np.arange(16))
+    assert_same(jax.tree.map(lambda leaf: leaf[order], sample(tables, keys_B)), sample(tables[order], keys_B[order]))
     # Two sentences of one distribution are drawn independently.
     alike = sample(np.broadcast_to(tables[:1], tables.shape), jax.random.key(0))
     assert len(frequencies(alike)) > 4

@@ -193,6 +193,19 @@ def test_the_exponent_of_the_penalty_may_be_traced():
     assert np.isnan(traced(np.nan).scores_BN).all()
 
 
+def test_a_penalty_beyond_float32_is_no_score():
+    tables = tables_of(20)
+    traced = jax.jit(lambda alpha: searched(beam_search, step, start(tables, 4), batch_size=16, n_best=4, alpha=alpha))
+    assert np.isnan(traced(1e4).scores_BN).all() and np.isnan(traced(-1e4).scores_BN).all()
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int16])
+def test_lengths_may_be_of_any_integer_type(kind):
+    given = {"min_length": np.array([1, 100], kind), "max_lengths": np.array([20, 120], kind)}
+    rules = SearchRules(batch_size=2, max_length=40_000, bos_id=BOS, eos_id=EOS, pad_id=PAD, **given)
+    assert rules.constraints()["limits_B"].tolist() == [20, 120]
+
+
 def has_repeat(target, size):
     grams = [target[i : i + size] for i in range(len(target) - size + 1)]
     return len(grams) > len(set(grams))
@@ -270,6 +283,7 @@ def test_a_search_starts_after_a_prompt_that_is_in_the_cache(search):
     (greedy_search, {"prefix": np.array([[BOS, A], [A, A]])}, "prefix has <bos>"),
     (beam_search, {"alpha": np.array([0.6, 1.0])}, r"must be one finite number for all sentences"),
     (greedy_search, {"alpha": np.inf}, "alpha = inf: must be one finite number"),
+    (greedy_search, {"alpha": 1e4}, "alpha = 10000.0: the penalty of 6 tokens is inf in float32"),
     (greedy_search, {"alpha": "0.6"}, "alpha = '0.6': must be one finite number"),
     (greedy_search, {"prefix": np.array([[4.5], [3.0]])}, "prefix is float64: must be whole numbers"),
     (greedy_search, {"first_tokens": np.ones(2)}, "first_tokens is float64: must be whole numbers"),

@@ -204,6 +204,8 @@ def test_equation_3():
     np.testing.assert_allclose(rates(inverse_sqrt_schedule(512), STEPS), formula, rtol=1e-6)
     np.testing.assert_allclose(rates(make_schedule(OptimizerConfig(), 512, 100_000), STEPS), formula, rtol=1e-6)
     np.testing.assert_allclose(rates(inverse_sqrt_schedule(512, scale=2.0), STEPS), 2 * np.array(formula), rtol=1e-6)
+    of_traced = jax.jit(lambda warmup: inverse_sqrt_schedule(512, warmup)(99))(4000)
+    assert float(of_traced) == pytest.approx(float(rates(inverse_sqrt_schedule(512), [100])[0]), rel=1e-6)
 
 
 @pytest.mark.parametrize("warmup", [0, 10])

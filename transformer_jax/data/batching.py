@@ -9,7 +9,7 @@ import functools
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -78,6 +78,8 @@ class _Batches:
     """The pairs, their lengths with <eos>, and cutting a batch out of a plan: common to training and evaluation."""
 
     def __init__(self, pairs: TokenPairs, row_multiple: int):
+        if not len(pairs):
+            raise BadInput("there are no sentence pairs")
         self._pairs = pairs
         self._row_multiple = row_multiple
         self._source_lengths = pairs.source_lengths + 1
@@ -141,6 +143,14 @@ class TrainingBatches(_Batches, ABC):
         self._planned = [room[self._kept] for room in self._room]
         self._batches_of_shape = self._lay_out(tokens_per_batch, limit, num_shapes)
         self.steps_per_epoch = sum(self._batches_of_shape)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: without the plans, which are made again."""
+        return {name: value for name, value in vars(self).items() if name != "_plan_of"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._plan_of = functools.lru_cache(maxsize=2)(self._make_plan)
 
     @abstractmethod
     def _lay_out(self, tokens_per_batch: int, limit: int, num_shapes: int) -> tuple[int, ...]:

@@ -9,12 +9,12 @@ import base64
 import contextlib
 import io
 import json
+import operator
 import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
@@ -73,8 +73,15 @@ class Tokenizer(ABC):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Like `encode` of each, on all cores where that pays."""
 
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of these tokens."""
+        numbers = [operator.index(i) for i in ids]  # also JAX's
+        if numbers and not 0 <= min(numbers) <= max(numbers) < self.vocab_size:
+            raise ValueError(f"ids from {min(numbers)} to {max(numbers)}: must be between 0 and {self.vocab_size - 1}")
+        return self._decoded([i for i in numbers if i not in (PAD, BOS, EOS)])
+
     @abstractmethod
-    def decode(self, ids: Iterable[int]) -> str: ...
+    def _decoded(self, ids: list[int]) -> str: ...
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The text of each token for display: "▁the" (▁ for a space), "<eos>", "<0xE2>" for a byte."""
@@ -120,8 +127,8 @@ class SentencePieceTokenizer(Tokenizer):
         encoded: list[list[int]] = self._processor.EncodeAsIds(list(texts))
         return encoded if self._same_ids else [[self._ours[i] for i in ids] for ids in encoded]
 
-    def decode(self, ids: Iterable[int]) -> str:
-        return self._processor.DecodeIds([self._theirs[i] for i in ids if i not in (PAD, BOS, EOS)])
+    def _decoded(self, ids: list[int]) -> str:
+        return self._processor.DecodeIds([self._theirs[i] for i in ids])
 
     def serialized(self) -> bytes:
         return self._model
@@ -149,7 +156,7 @@ class MarianTokenizer(Tokenizer):
             for code, pieces in zip(codes, segmented, strict=True)
         ]
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def _decoded(self, ids: list[int]) -> str:
         """Unlike a SentencePieceTokenizer's, without a mark for <unk> and without spaces at the ends, as in Marian."""
         pieces = [self.all_pieces[i] for i in ids if i >= len(SPECIAL_PIECES)]
         return self._processor.DecodePieces(pieces).replace(SPACE_MARK, " ").strip()
@@ -193,7 +200,7 @@ class HuggingFaceTokenizer(Tokenizer):
         unk_token = stored["model"].get("unk_token")
         unknown = stored["model"].get("unk_id") if unk_token is None else self._tokenizer.token_to_id(unk_token)
         special = {token["content"] for token in stored.get("added_tokens") or () if token.get("special")}
-        by_id = sorted(self._tokenizer.get_vocab().items(), key=itemgetter(1))
+        by_id = sorted(self._tokenizer.get_vocab().items(), key=operator.itemgetter(1))
         ordinary = {i: token for token, i in by_id if i != unknown and token not in special}
         super().__init__([*ordinary.values()])
         self._theirs = dict(enumerate(ordinary, start=len(SPECIAL_PIECES)))
@@ -205,7 +212,7 @@ class HuggingFaceTokenizer(Tokenizer):
         encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [[self._ours.get(i, UNK) for i in each.ids] for each in encoded]
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def _decoded(self, ids: list[int]) -> str:
         theirs = [self._theirs[i] for i in ids if i in self._theirs]
         return self._tokenizer.decode(theirs, skip_special_tokens=False)
 
@@ -222,14 +229,16 @@ class SymbolTokenizer(Tokenizer):
     """
 
     def __init__(self, kind: SymbolKind, symbols: Sequence[str]):
+        if kind not in get_args(SymbolKind):
+            raise ValueError(f"kind = {kind!r}: must be one of {', '.join(get_args(SymbolKind))}")
         super().__init__(symbols)
         self._kind = kind
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [[self._ids.get(symbol, UNK) for symbol in split_symbols(text, self._kind)] for text in texts]
 
-    def decode(self, ids: Iterable[int]) -> str:
-        text = (" " if self._kind == "words" else "").join(self.pieces(i for i in ids if i not in (PAD, BOS, EOS)))
+    def _decoded(self, ids: list[int]) -> str:
+        text = (" " if self._kind == "words" else "").join(self.pieces(ids))
         return unicodedata.normalize("NFC", text) if self._kind == "letters_and_tags" else text
 
     def serialized(self) -> bytes:

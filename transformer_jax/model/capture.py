@@ -128,7 +128,8 @@ class _Visitor:
         self._layer: tuple[str, ...] = ()  # the path of the current layer
         self._layer_name: tuple[str, ...] = ()  # with its number: layers that share parameters have one path
         self._positions: Any = None  # of the current stack's tokens
-        self._key_positions: Any = None  # of the current attention's keys, if these are the same tokens
+        self._memory_positions: Any = None  # of the tokens of the last encoder
+        self._key_positions: Any = None  # of the current attention's keys
 
     def __call__(self, call: Callable[..., Any], args: Any, kwargs: Any, context: nn.module.InterceptorContext) -> Any:
         module, method = context.module, context.method_name
@@ -145,6 +146,8 @@ class _Visitor:
             result = call(*args, **kwargs)
         finally:
             self._running.remove(running)
+        if isinstance(module, Encoder) and method == "__call__":
+            self._memory_positions = self._positions
         if (place := _place(module, method)) is None:
             return result
         if not isinstance(result, tuple):
@@ -157,14 +160,15 @@ class _Visitor:
             self._note_positions((*args, *kwargs.values()))
         if method == "with_context":
             inputs = {**dict(zip(("query", "key_value"), args, strict=False)), **kwargs}
-            self._key_positions = self._positions if inputs["query"] is inputs["key_value"] else None
+            is_self_attention = inputs["query"] is inputs["key_value"]
+            self._key_positions = self._positions if is_self_attention else self._memory_positions
         elif method in ("__call__", "new_cache"):
             if isinstance(module, _STACKS):
                 self._applied = 0
             elif isinstance(module, _LAYERS) and isinstance(module.parent, _STACKS):
                 self._layer = module.path
                 self._layer_name = (*module.parent.path, f"layers_{self._applied}")
-                self._key_positions, self._applied = None, self._applied + 1
+                self._key_positions, self._applied = self._memory_positions, self._applied + 1
 
     def _note_positions(self, values: Sequence[Any]) -> None:
         for value in values:
@@ -178,7 +182,7 @@ class _Visitor:
         self.visited[name] = None
         length = activation.shape[2 if ending == WEIGHTS else 1]
         positions = self._key_positions if ending in ("keys", "values") else self._positions
-        if positions is None or positions.shape[1] != length:
+        if positions is None or positions.shape[1] != length or positions.shape[0] not in (1, len(activation)):
             positions = jnp.arange(length)[None]
         return jax.lax.optimization_barrier(self._visit(name, jax.lax.optimization_barrier(activation), positions))
 

@@ -6,6 +6,7 @@ in each segment).
 
 import bisect
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -86,6 +87,7 @@ def relative_buckets(distances: ArrayLike, buckets: int = 32, furthest: int = 12
     buckets are for the past.
     """
     distances = jnp.asarray(distances)
+    buckets, furthest = operator.index(buckets), operator.index(furthest)  # whose powers are beyond numpy's integers
     count = buckets if causal else buckets // 2
     exact = count // 2
     if not 1 <= exact < furthest:

@@ -376,9 +376,10 @@ def _estimates(scores: Scores, groups: Sequence[Sequence[int]], weights_PG: np.n
     variance = np.where(variance < scores.rounding**2, 0.0, variance)
     # Each part counts by how little is known of it, 1 / df (Satterthwaite).
     uncertain = (spread.variance_G / sizes_G) ** 2 / spread.df_G @ squares_GP**2
+    df_of_sentences = max(scores.sentences - 1, 1)  # a single one is the same in every sample
     with np.errstate(divide="ignore", invalid="ignore"):
-        df = variance**2 / (of_sentences**2 / (scores.sentences - 1) + uncertain)
-        df = np.where(variance > 0, df, scores.sentences - 1)
+        df = variance**2 / (of_sentences**2 / df_of_sentences + uncertain)
+        df = np.where(variance > 0, df, df_of_sentences)
         if sizes_G.max() > 1:
             # Where the spread of seeds looks small by luck, the sentences look like all there is: f times what the
             # seeds alone have bounds the sum of both.

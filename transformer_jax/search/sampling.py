@@ -24,6 +24,8 @@ from transformer_jax.search.targets import (
 )
 from transformer_jax.search.vocabulary import RULED_OUT, is_possible, largest_entries, log_probabilities
 
+THREEFRY = "threefry2x32"  # JAX's usual random numbers
+
 
 def greedy_search(step: Step, cache: Cache, rules: SearchRules) -> SearchResult:
     """Takes the most probable token at every position until it is `<eos>`; of equals, the lowest id."""
@@ -65,6 +67,8 @@ def sample_search(
         )
     if not jnp.issubdtype(keys.dtype, jax.dtypes.prng_key):  # of jax.random.PRNGKey
         keys = jax.random.wrap_key_data(keys)
+    if str(jax.random.key_impl(keys)) != THREEFRY:  # with which alone the draws of a batch are those of each key
+        keys = jax.random.wrap_key_data(jax.random.key_data(keys)[..., :2], impl=THREEFRY)
     keys_B = keys if keys.ndim else jax.vmap(jax.random.fold_in, (None, 0))(keys, jnp.arange(size))
     check_shape("keys", keys_B, (size,))
     is_valid_B = jnp.broadcast_to(is_valid, size)

@@ -118,6 +118,13 @@ class SearchRules:
         is_number = np.ndim(self.alpha) == 0 and not isinstance(self.alpha, str)
         if not is_number or (is_known(self.alpha) and not np.isfinite(self.alpha)):
             raise ValueError(f"alpha = {self.alpha!r}: must be one finite number for all sentences")
+        if is_known(self.alpha):
+            with np.errstate(over="ignore", under="ignore"):
+                last = np.float32(LENGTH_PENALTIES[self.length_penalty](np.float64(self.max_length), float(self.alpha)))
+            if not 0 < last < np.inf:
+                raise ValueError(
+                    f"alpha = {self.alpha!r}: the penalty of {self.max_length} tokens is {last} in float32"
+                )
         for name in ("min_length", "max_lengths", "first_tokens"):
             if np.ndim(lengths := getattr(self, name)):
                 check_shape(name, lengths, (self.batch_size,))
@@ -148,8 +155,10 @@ class SearchRules:
     def constraints(self) -> dict[str, Array]:
         """`limits_B`, the maximum length, and `forced_BT`: the token at each position, or FREE or UNENDED."""
         size, max_length = self.batch_size, self.max_length
-        limits_B = jnp.broadcast_to(max_length if self.max_lengths is None else jnp.asarray(self.max_lengths), size)
-        shortest_B = jnp.maximum(jnp.broadcast_to(jnp.asarray(self.min_length), size), 1)
+        limits_B = jnp.broadcast_to(
+            jnp.asarray(max_length if self.max_lengths is None else self.max_lengths, jnp.int32), size
+        )
+        shortest_B = jnp.maximum(jnp.broadcast_to(jnp.asarray(self.min_length, jnp.int32), size), 1)
         ends_too_soon_BT = jnp.arange(1, max_length + 1)[None, :] < shortest_B[:, None]
         forced_BT = jnp.where(ends_too_soon_BT, UNENDED, FREE).astype(jnp.int32)
         if self.prefix is not None:
@@ -191,13 +200,14 @@ class SearchRules:
     def penalties_T(self) -> Array:
         """The length penalties of 1, 2, ... `max_length` generated tokens: entry n - 1 belongs to n tokens.
 
-        They are monotone, as the bound of beam search needs it, although powers in float32 are rounded.
+        They are monotone, as the bound of beam search needs it, although powers in float32 are rounded. NaN stands for
+        those that are not above 0 and finite.
         """
         lengths = np.arange(1, self.max_length + 1, dtype=np.float64)
         penalties = jnp.asarray(LENGTH_PENALTIES[self.length_penalty](lengths, self.alpha), jnp.float32)
         if isinstance(self.alpha, Array):
             penalties = jnp.where(self.alpha > 0, lax.cummax(penalties), lax.cummin(penalties))
-        return penalties
+        return jnp.where((penalties > 0) & (penalties < jnp.inf), penalties, jnp.nan)
 
 
 def is_known(value: Any) -> bool:

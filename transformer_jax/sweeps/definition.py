@@ -144,7 +144,7 @@ class Variant:
 
 
 def is_chosen(name: str, only: Sequence[str]) -> bool:
-    """Whether a variant of this name is chosen by the patterns of --only, of which a name may have the signs: "x [1, 2]"."""
+    """Whether the patterns of --only choose a variant of this name, which may have signs of patterns: "x [1, 2]"."""
     return name in only or any(fnmatch.fnmatchcase(name, pattern) for pattern in only)
 
 

@@ -63,7 +63,7 @@ def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Sc
 def _with_warmup(peak: float, warmup: int, after: Callable[[Any], Any]) -> optax.Schedule:
     def schedule(count: Any) -> Any:
         update = count + 1
-        return jnp.where(update < warmup, peak * update / max(warmup, 1), after(update))
+        return jnp.where(update < warmup, peak * update / jnp.maximum(warmup, 1), after(update))
 
     return schedule
 
