@@ -62,7 +62,10 @@ def test_the_first_weights_are_the_others_and_the_model_is_too(first, tmp_path):
     train_from(tmp_path / "run", other, *options, "train.hours=1e-9", status=EXIT_UNFINISHED)
     assert load_run(tmp_path / "run").config.data.tokenizer_file == str(other / "data/tokenizer.json")
     shutil.rmtree(other)
-    assert "finished at step 1" in train_from(tmp_path / "run", other, *options)
+    assert "is not read" not in (printed := train_from(tmp_path / "run", other, *options))
+    assert "finished at step 1" in printed
+    printed = train_from(tmp_path / "run", tmp_path / "third", *options)
+    assert f"--init-from={tmp_path / 'third'} is not read: the run goes on, which began with {other}" in printed
     for name, array in weights(tmp_path / "run").items():
         np.testing.assert_array_equal(array, theirs[name], err_msg=name)
     config = load_run(tmp_path / "run").config

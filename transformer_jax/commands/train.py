@@ -111,7 +111,7 @@ def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
     """
     from transformer_jax.data.prepared import MANIFEST, Prepared
     from transformer_jax.processes.distributed import processes
-    from transformer_jax.runs.folder import RunFolder
+    from transformer_jax.runs.folder import INIT_FROM, RunFolder
     from transformer_jax.translation.load import read_weights
 
     def loaded(model: ModelConfig, tokenizers: Mapping[str, Path]) -> ExperimentConfig:
@@ -121,6 +121,9 @@ def initialised(arguments: argparse.Namespace) -> tuple[ExperimentConfig, Any]:
         return configuration.load(arguments.config, arguments.overrides, replaced)
 
     folder = RunFolder(arguments.workdir)
+    began_with = folder.versions().get(INIT_FROM)
+    if folder.saved_steps() and began_with not in (None, str(Path(arguments.init_from).absolute())):
+        tell(f"warning: --init-from={arguments.init_from} is not read: the run goes on, which began with {began_with}")
     if folder.saved_steps() and (folder.data(stored := folder.load_config()) / MANIFEST).exists():
         return loaded(stored.model, Prepared.open(folder.data(stored)).tokenizer_files), None  # resumed without OTHER
     found = read_weights(arguments.init_from, arguments.init_weights or "latest")
