@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -103,6 +103,13 @@ class CustomCode:
     def digest(self) -> str:
         return json_sha256(dataclasses.asdict(self))
 
+    def is_at(self, address: str) -> bool:
+        """Whether a file there has this code. The file is not executed, which would import its modules."""
+        places = _places(file_of(address), self.files)
+        return source_digest(address) == self.source and all(
+            place.is_file() and sha256(place.read_bytes()) == self.files[name] for name, place in places.items()
+        )
+
     def changed_since(self, old: "CustomCode") -> list[str]:
         """The names of the files that differ from an older version of this code."""
         before, now = {old.main: old.source, **old.files}, {self.main: self.source, **self.files}
@@ -126,12 +133,16 @@ def named_in(path: str, variable: str) -> list[str]:
 
 
 def named_files(path: str) -> dict[str, Path]:
-    """The FILES of a custom file: looked for in the current directory, then beside the file."""
-    names = named_in(path, FILES)
-    found = {name: Path(name) if Path(name).is_file() else Path(path).parent / name for name in names}
+    """The FILES of a custom file."""
+    found = _places(path, named_in(path, FILES))
     if missing := [name for name, place in found.items() if not place.is_file()]:
         raise BadInput(f"{path}: {FILES} names {missing[0]}, and there is no such file")
     return found
+
+
+def _places(path: str, names: Iterable[str]) -> dict[str, Path]:
+    """Where the FILES of a custom file are: in the current directory, or beside it."""
+    return {name: Path(name) if Path(name).is_file() else Path(path).parent / name for name in names}
 
 
 def source_digest(address: str) -> str:

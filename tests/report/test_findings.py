@@ -29,7 +29,7 @@ from transformer_jax.report.findings import _simple, effects, find
 from transformer_jax.report.metrics import decimals_for
 from transformer_jax.report.report import Report as Content
 from transformer_jax.report.results import load_sweep
-from transformer_jax.report.table import score_records
+from transformer_jax.report.table import main_table, score_records
 from transformer_jax.report.write import write_report
 
 
@@ -218,6 +218,12 @@ def test_the_primary_metric_is_first_and_all_others_are_called_secondary(asked):
         dataclasses.replace(asked.content.sweep, tests=["other", "test"])
     )  # primary on the first test set alone
     assert {found.role for found in second.by_metric.values()} == {"secondary"}
+    for findings, shown in (
+        (asked.content.tests[0].findings, ["Δ PPL"]),
+        (second, ["Δ PPL", "Δ BLEU"]),  # there none is more important
+    ):
+        table = main_table(asked.content.sweep, findings, asked.content.tests[0].rows).for_latex()
+        assert [column.title for column in table.columns if column.title.startswith("Δ")] == shown
 
 
 def test_verdicts_against_the_margin(asked):

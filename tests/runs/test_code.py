@@ -1,6 +1,7 @@
 """The custom code of a run: recorded, compared on resume, kept as a copy, found for inference."""
 
 import shutil
+import sys
 
 import pytest
 
@@ -80,6 +81,21 @@ def test_inference_uses_the_code_of_the_training(mine, capsys, monkeypatch):
         copy.write_text("class Norm: damaged = True\n")
     with pytest.raises(BadInput, match="has no copy of it"):
         RunFolder(mine / "run").load_config()
+
+
+def test_inference_uses_the_modules_of_the_training(mine, capsys, monkeypatch):
+    """Also where a module of that name in the current directory could be imported."""
+    monkeypatch.setattr("sys.path", [str(mine), *sys.path])
+    (mine / "beside_the_norm.py").write_text("SCALE = 1\n")
+    (mine / "mine.py").write_text("import beside_the_norm\nFILES = ['beside_the_norm.py']\nclass Norm: pass\n")
+    config = experiment(model__parts={"feed_forward": "mine.py:Norm"})
+    begun(RunFolder(mine / "run"), config)
+    del sys.modules["beside_the_norm"]  # as in another process
+    (mine / "beside_the_norm.py").write_text("SCALE = 100  # edited\n")
+    found = RunFolder(mine / "run").load_config().model.parts.feed_forward
+    assert "mine.py has changed since the training; model.parts" in capsys.readouterr().err
+    load_object(found)
+    assert sys.modules["beside_the_norm"].SCALE == 1
 
 
 def test_a_metric_may_be_edited_after_the_training(mine, capsys):

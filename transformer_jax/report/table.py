@@ -267,7 +267,9 @@ def _columns_of(compared: Compared, findings: TestFindings, rows: Sequence[Mappi
     if compared.differences:
         of_metric = _difference_columns(compared, [compared.differences.get(name) for name in names])
         # A paper has room for the differences that answer its question.
-        columns += [c._replace(in_latex="") for c in of_metric] if compared.role == "secondary" else of_metric
+        has_primary = any(other.role == "primary" for other in findings.by_metric.values())
+        is_left_out = has_primary and compared.role != "primary"
+        columns += [column._replace(in_latex="") for column in of_metric] if is_left_out else of_metric
     return columns
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypedDict
@@ -126,12 +127,13 @@ class CodeSnapshots:
             code = recorded.get(_key(option.path, address))
             for place in existing:
                 # A metric may be edited after the training: each score has its digest.
-                if code is None or option.affects == "output" or source_digest(place) == code.source:
+                if code is None or option.affects == "output" or code.is_at(place):
                     return place
             why = "has changed since the training" if existing else "is not there"
             if code is not None and (file := self.path / code.digest[:12] / code.main).is_file():
                 copy = f"{file}:{address.rpartition(':')[2]}"
                 if source_digest(copy) == code.source:
+                    sys.path.insert(0, str(file.parent))  # where its modules are as they were
                     tell(f"warning: {file_of(address)} {why}; {option.path} uses the run's copy, {copy}")
                     return copy
             if option.path.startswith("model.parts."):
