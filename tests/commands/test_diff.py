@@ -46,4 +46,5 @@ def test_scores_come_with_the_sentences_that_they_belong_to(folder, tmp_path, ca
     metrics = [line.split() for line in section(capsys.readouterr().out, "metrics").splitlines()]
     assert ["test.latest:", "sentences", "none", "01234567"] in metrics
     assert ["test.latest:", "bleu", "none", "31.25"] in metrics
+    assert ["test.latest:", "step", "none", "4"] in metrics
     assert ["test.latest:", "perplexity", "none", "2"] in metrics

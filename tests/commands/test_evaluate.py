@@ -11,6 +11,8 @@ from tests.support.bleu import bleu_of_statistics
 from tests.support.places import ROOT
 from transformer_jax import cli
 from transformer_jax.commands.evaluate import table
+from transformer_jax.config import from_config_dict, to_json
+from transformer_jax.data.prepare import prepare
 from transformer_jax.errors import Failed
 from transformer_jax.evaluation import measures
 from transformer_jax.extension import read_code
@@ -113,7 +115,21 @@ def test_a_metric_of_sentences_is_compared(folder, record, capsys, tmp_path):
         measures = record["measures"] | {"mine": {"score": 1.0, "signature": f"{metric}:mine|sha256:{made_by}"}}
         write_record(path, record | kept | {"measures": measures})
         evaluate(folder, f"--against={path}", f"--config.decode.metrics={metric}:mine")
-        assert ("mine of the other           1.00   p = " in capsys.readouterr().out) == compared
+        out, err = capsys.readouterr()
+        assert ("mine of the other           1.00   p = " in out) == compared
+        assert (f"note: mine is not compared: {path} has no scores by the same code" in err) != compared
+
+
+def test_the_test_set_is_the_folders_whatever_the_weights(loaded, tmp_path, capsys):
+    task = {"train_size": 60, "valid_size": 5, "test_size": 5}
+    config = from_config_dict({"data": {"corpus": "copy", "tokenizer": "words", "task": task}})
+    prepare(config, tmp_path / "run/data")
+    (tmp_path / "run/config.json").write_text(to_json(config))
+    evaluate(tmp_path / "run", f"--weights={tmp_path / 'exported'}")
+    assert "test of copy: 5 sentences; " in capsys.readouterr().out
+    evaluate(tmp_path / "run", f"--weights={tmp_path / 'exported'}", f"--against={tmp_path / 'run'}", status=2)
+    assert f"there is no {tmp_path / 'run/translations/test.latest.json'}" in capsys.readouterr().err
+    evaluate(tmp_path / "run", "--split=", status=2)
 
 
 def test_scores_are_printed_although_they_cannot_be_written(folder, record, capsys, monkeypatch):

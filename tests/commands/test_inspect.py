@@ -56,6 +56,13 @@ def test_the_padding_of_batches_is_that_of_the_configs_mesh(tmp_path, capsys):
     assert shares[1] < shares[0] - 10
 
 
+def test_data_that_happens_to_be_here_is_not_the_configs(monkeypatch, tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["inspect", BASE, "--data"]) == 2
+    assert "must be said, by --workdir=RUN or --config.data.directory=FOLDER" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments", [["--json", "--data"], ["--program=p.txt", "--data"], ["--compile-for=H100", "--options"]]
 )

@@ -17,6 +17,8 @@ def test_the_page_of_a_run_whose_test_sentences_are_blank(folder, loaded, monkey
     assert cli.main(["plot", "page", f"--workdir={folder}", f"--output={output}"]) == 0
     assert ("Cross-attention of the last layer" in output.read_text()) == (shown is not None)
     assert shown is None or shown in output.read_text()
+    steps = ", ".join(map(str, loaded.steps))
+    assert f"latest weights, of step {steps}" in output.read_text()
 
 
 def test_plot_attention_refuses_what_it_cannot_show_and_warns_of_a_truncated_text(folder, loaded, tmp_path, capsys):

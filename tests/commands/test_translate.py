@@ -43,6 +43,20 @@ def test_a_line_in_is_a_line_out(translate, model):
     assert out.split("\n")[1::2][:2] == ["", ""]
 
 
+def test_white_space_that_is_no_separator_of_the_vocabulary_is_told(translate, model, monkeypatch):
+    """As a tokenizer of words has it, whose words are known."""
+    encode = model.tokenizer.encode
+    monkeypatch.setattr(model.tokenizer, "encode", lambda text: [UNK] if "  " in text else encode(text))
+    _, _, err = translate(b"the dog\nthe  dog\nthe  dog\n")
+    (warning,) = messages(err)
+    assert "in.txt:2, and 1 more lines: tokens that the vocabulary lacks" in warning
+
+
+def test_the_words_of_an_exported_model_are_not_those_of_the_folders_text(translate, tmp_path):
+    assert messages(translate(b"the zebra\n", "--weights=latest")[2])
+    assert messages(translate(b"the zebra\n", f"--weights={tmp_path}")[2]) == []
+
+
 def test_empty_translations_are_counted_in_one_warning(translate, model, monkeypatch):
     usual = model.translations
 

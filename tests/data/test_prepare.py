@@ -52,12 +52,13 @@ def test_given_splits_stay_whole_and_in_order(tmp_path):
     assert prepared.splits == ("train", "test", "valid")
 
 
-def test_held_out_pairs_are_nowhere_in_train_even_when_they_come_twice(tmp_path):
+def test_held_out_pairs_are_nowhere_in_train_even_when_they_come_twice(tmp_path, capsys):
     prepared = prepare(experiment(tmp_path, PAIRS * 3, tokenizer="words"), tmp_path / "data")
     train, valid, test = (set(decoded(prepared, split)) for split in ("train", "valid", "test"))
     assert (len(valid), len(test)) == (30, 20)
     assert not (train & valid or train & test or valid & test)
     assert train | valid | test == set(PAIRS)
+    assert f"left out of train: {2 * len(valid | test)} copies of pairs that are held out" in capsys.readouterr().err
     other = prepare(experiment(tmp_path, PAIRS * 3, tokenizer="words", seed=5), tmp_path / "other")
     assert set(decoded(other, "valid")) != valid
     facts = prepared.manifest["splits"]["train"]

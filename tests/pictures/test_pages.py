@@ -17,7 +17,7 @@ from transformer_jax.pictures.pages import Picture, Sample, View, attention_page
 def shown():
     curves = plots.learning_curves([{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.5}], {"loss": "training"})
     pictures = [Picture(curves, HOSTILE), Picture(plots.positional_encoding(np.eye(4)), "positions")]
-    samples = [Sample(HOSTILE, "gut", "gut"), Sample("a", HOSTILE, "besser")]
+    samples = [Sample(HOSTILE, "gut", "gut", 1), Sample("a", HOSTILE, "besser", 0)]
     numbers = {"BLEU": "97.1", HOSTILE: "2"}
     return run_page(pictures, samples, title=HOSTILE, about=HOSTILE, numbers=numbers, commands=HOSTILE)
 
@@ -44,7 +44,7 @@ def test_placeholders_in_a_text_stay_literal():
     (view,) = json.loads(re.search(r"const views = (.*);", found)[1])
     assert view["queries"] == [text]
     texts = {"title": text, "about": text, "numbers": {text: text}, "commands": text}
-    assert Reader(run_page(samples=[Sample(text, text, text)], **texts)).words.count(text) == 9
+    assert Reader(run_page(samples=[Sample(text, text, text, 1)], **texts)).words.count(text) == 9
 
 
 def test_the_attention_page_holds_every_layer_and_head():

@@ -153,6 +153,11 @@ def test_a_folder_that_fails_to_be_written_leaves_nothing(tmp_path):
     with new_folder(tmp_path / "model", replace=True):
         pass
     assert not list((tmp_path / "model").iterdir())
+    (tmp_path / "model/translations").mkdir()
+    (tmp_path / "model/translations/test.latest.json").touch()
+    with new_folder(tmp_path / "model", replace=True) as unfinished:
+        (unfinished / "new").touch()
+    assert (tmp_path / "model/translations/test.latest.json").exists() and (tmp_path / "model/new").exists()
 
 
 def test_a_folder_takes_the_place_of_a_link(tmp_path):

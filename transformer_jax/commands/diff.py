@@ -96,6 +96,7 @@ def metrics(folder: "RunFolder") -> dict[str, Any]:
             record = read_typed(record_path, Record)
             scores: dict[str, Any] = {measure: facts["score"] for measure, facts in record["measures"].items()}
             scores["perplexity"] = record["perplexity"].get("per_token")
+            scores["step"] = ", ".join(map(str, record["steps"]))
             scores["sentences"] = record["test_set_sha256"][:SHORT]
             found |= {f"{record_path.stem}: {name}": value for name, value in scores.items()}
     return found

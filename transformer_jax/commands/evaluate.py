@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.commands import model_choice, text_input
 from transformer_jax.commands.arguments import path
 from transformer_jax.errors import BadInput, visible
+from transformer_jax.files.progress import tell
 from transformer_jax.files.record import read_typed
 from transformer_jax.files.remote import name_of
 from transformer_jax.metric_names import OF_THE_OTHER
@@ -50,12 +51,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    if (arguments.source is None) != (arguments.target is None) or (arguments.source and arguments.split):
+    if (arguments.source is None) != (arguments.target is None) or None not in (arguments.source, arguments.split):
         raise BadInput("--split, --source, --target: give --split=NAME, or both --source=FILE and --target=FILE")
     model, decode = model_choice.load(arguments)
     test_set = _test_set(arguments, model)
-    name = records.named(test_set.file_name, arguments.weights, model.weights_sha256, decode, model.config.decode)
-    other, their_hypotheses = (None, []) if arguments.against is None else _other(arguments.against, name, test_set)
+    naming = test_set.file_name, arguments.weights, model.weights_sha256, decode, model.config.decode
+    name, other, their_hypotheses = records.named(*naming), None, list[str]()
+    if arguments.against is not None:
+        weights = arguments.weights if arguments.weights in records.NAMED_WEIGHTS else "latest"
+        their_name = records.named(test_set.file_name, weights, *naming[2:])
+        other, their_hypotheses = _other(arguments.against, their_name, test_set)
 
     from transformer_jax.bootstrap import paired_bootstrap
     from transformer_jax.experiment import evaluate_run
@@ -65,6 +70,8 @@ def run(arguments: argparse.Namespace) -> None:
     if other is not None:
         texts = evaluation.hypotheses, their_hypotheses, test_set.references
         metrics = _scored_by_both(evaluation.record, other)
+        for metric in evaluation.record["sentence_scores"].keys() - metrics:
+            tell(f"note: {metric} is not compared: {name_of(arguments.against)} has no scores by the same code")
         tests = paired_bootstrap(*texts, test_set.clusters, decode.bleu_tokenize, metrics)
         facts = {key: other.get(key) for key in OF_THE_OTHER} | {"run": name_of(arguments.against)}
         evaluation.record["against"] = {**facts, **tests}
@@ -133,12 +140,13 @@ def _weights(record: Mapping[str, Any]) -> str:
 def _test_set(arguments: argparse.Namespace, model: "Run") -> "TestSet":
     """The split or the files to evaluate on."""
     from transformer_jax.experiment import TestSet, split_of
-    from transformer_jax.runs.folder import WEIGHTS
+    from transformer_jax.runs.folder import WEIGHTS, RunFolder
 
     if arguments.source is None and (Path(arguments.workdir) / WEIGHTS).is_file():
         raise BadInput(f"{arguments.workdir}: has no test sets, as an exported folder; give --source and --target")
     if arguments.source is None:
-        test_set = split_of(arguments.workdir, model.config, arguments.split or "test")
+        config = RunFolder(arguments.workdir).stored_config()  # an exported model's is that of another run
+        test_set = split_of(arguments.workdir, config, "test" if arguments.split is None else arguments.split)
     else:
         sources, references = text_input.parallel(arguments.source, arguments.target)
         digest = records.texts_sha256(sources, references)[: records.SHORT]

@@ -25,6 +25,7 @@ from transformer_jax.commands.arguments import path, refuse_alone
 from transformer_jax.errors import BadInput
 from transformer_jax.files.output import check_results
 from transformer_jax.files.progress import tell
+from transformer_jax.runs import records
 
 if TYPE_CHECKING:
     from transformer_jax.translation.load import Run
@@ -44,9 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    from transformer_jax.data.tokenizer import UNK
+
     refuse_alone(arguments, "json", "attention")
     model, decode = model_choice.load(arguments)
-    seen = training_words(arguments.workdir)
+    # The text that an exported model was trained on is not in this folder.
+    seen = training_words(arguments.workdir) if arguments.weights in records.NAMED_WEIGHTS else set[str]()
     if not arguments.files and sys.stdin.isatty():
         tell("Type a sentence and press Enter; Ctrl-D ends. The first translations wait for compilation.")
     done = empty = 0
@@ -56,6 +60,9 @@ def run(arguments: argparse.Namespace) -> None:
             seen.update(unseen)  # which are warned of once
             others = f" and {len(unseen) - SHOWN_WORDS:,} more" if len(unseen) > SHOWN_WORDS else ""
             tell(f"warning: never seen in training: {', '.join(unseen[:SHOWN_WORDS])}{others}")
+        elif unknown := [i for i, line in enumerate(block.lines) if UNK in model.tokenizer.encode(line)]:
+            others = f", and {len(unknown) - 1:,} more lines" if len(unknown) > 1 else ""
+            tell(f"warning: {block.place(unknown[0])}{others}: tokens that the vocabulary lacks, perhaps white space")
         translations = model.translations(block.lines, first_id=done, decode=decode)
         for index, translation in enumerate(translations):
             model_choice.warn(block.place(index), translation, decode)

@@ -172,6 +172,8 @@ def read_corpus(corpus: Corpus, data: DataConfig, text: Text) -> dict[str, dict[
             splits[split] = {"pairs": len(pairs), "held_out_of": "train"}
             text.held_out.update(pairs)
     train["held_out"] = sum(held_out.copies[pair] for pair in text.held_out)
+    if copies := train["held_out"] - len(text.held_out):
+        tell(f"left out of train: {copies:,} copies of pairs that are held out")
     train["pairs"] -= train["held_out"]
     if not train["pairs"]:
         raise BadInput(

@@ -50,11 +50,12 @@ class Picture(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A sentence, its translation, and its reference where that is known."""
+    """A sentence, its translation, its reference, and whether that has the same words."""
 
     source: str
     translation: str
-    reference: str | None = None
+    reference: str
+    is_right: int
 
 
 def attention_page(title: str, views: Sequence[View]) -> str:

@@ -42,24 +42,29 @@ NUMBERS = {
 def run_page(folder: RunFolder, weights: str) -> str:
     """The page of the run in a folder, with these weights."""
     from transformer_jax.data.prepared import Prepared
+    from transformer_jax.evaluation import matches
     from transformer_jax.runs.metrics import metrics_lines
     from transformer_jax.translation.load import load_run
 
     run = load_run(folder.path, weights)
     lines = sorted(metrics_lines(folder.metrics), key=lambda line: line["step"])
-    prepared = Prepared.open(folder.data(run.config))
+    prepared = Prepared.open(folder.data(folder.stored_config()))
     split = next((split for split in ("test", "valid") if split in prepared.splits), None)
     sources, references = prepared.texts(split) if split else ([], [])
     translations = run.translations(sources[:SAMPLES], references=references[:SAMPLES], whole=True)
-    about = [run.config.model.in_words, *folder.notes()]
+    steps = ", ".join(f"{step:,}" for step in run.steps)
+    about = [run.config.model.in_words, f"{name_of(weights)} weights, of step {steps}", *folder.notes()]
     about += [f"the translations are of the first sentences of {split}"] if split else []
+    texts = [translation.text for translation in translations], references[:SAMPLES]
+    samples = zip(sources, *texts, matches(*texts), strict=False)
     return pages.run_page(
         title=folder.path.name,
         about="; ".join(about),
-        numbers=scores(folder.path, split or "", weights, run) | run_numbers(run, lines),
+        numbers=scores(folder.path, split or "", weights, run)
+        | run_numbers(run, [line for line in lines if line["step"] <= max(run.steps)]),
         # The attention can be tall: it comes last.
         pictures=[*curves(lines), *sample_attention(run, translations)],
-        samples=[Sample(t.source.text, t.text, text) for t, text in zip(translations, references, strict=False)],
+        samples=[Sample(*sample) for sample in samples],
         commands=NEXT_COMMANDS.format(run=shlex.quote(name_of(str(folder.path)))),
     )
 

@@ -192,6 +192,8 @@ def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
             replaced = unfinished.with_suffix(f".replaced{UNFINISHED}")
             with contextlib.suppress(FileNotFoundError):
                 directory.rename(replaced)
+                if not replaced.is_symlink():  # evaluations are kept: each record has the digest of its weights
+                    (replaced / "translations").rename(unfinished / "translations")
             unfinished.rename(directory)
             if replaced.is_symlink():
                 replaced.unlink()
