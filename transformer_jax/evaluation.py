@@ -146,7 +146,7 @@ def perplexities(log_probabilities: Sequence[np.ndarray], references: Sequence[s
         "word": sum(len(text.split()) + 1 for text in references),
         "character": sum(len(text) + 1 for text in references),
     }
-    if len(log_probabilities) != len(references) or not references:
+    if len(log_probabilities) != len(references) or not len(references):
         raise ValueError(
             f"{len(log_probabilities)} log-probabilities and {len(references)} references: as many are needed"
         )
@@ -192,7 +192,7 @@ def check_texts(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     """Raises ValueError unless there are texts, and as many references: sacreBLEU would leave out the rest."""
     if isinstance(hypotheses, str) or isinstance(references, str):
         raise ValueError("hypotheses and references are lists of texts, not one text")
-    if len(hypotheses) != len(references) or not references:
+    if len(hypotheses) != len(references) or not len(references):
         raise ValueError(
             f"{len(hypotheses)} hypotheses and {len(references)} references: as many are needed, at least one"
         )

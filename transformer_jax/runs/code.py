@@ -133,7 +133,8 @@ class CodeSnapshots:
             if code is not None and (file := self.path / code.digest[:12] / code.main).is_file():
                 copy = f"{file}:{address.rpartition(':')[2]}"
                 if source_digest(copy) == code.source:
-                    sys.path.insert(0, str(file.parent))  # where its modules are as they were
+                    if any(name.endswith(".py") for name in code.files):
+                        sys.path.insert(0, str(file.parent))  # before the current versions of its modules
                     tell(f"warning: {file_of(address)} {why}; {option.path} uses the run's copy, {copy}")
                     return copy
             if option.path.startswith("model.parts."):
