@@ -92,12 +92,13 @@ def draw_attention(arguments: argparse.Namespace) -> str:
 
 
 def draw_page(arguments: argparse.Namespace) -> str:
+    from transformer_jax.evaluation import matches
     from transformer_jax.runs.folder import RunFolder
 
     folder = RunFolder(arguments.workdir)
     folder.load_config()  # raises an error if it is not a run
     output = arguments.output or str(folder.path / "page.html")
     plots.check_format(output, (".html",))
-    page = run_page.run_page(folder, arguments.weights)
+    page = run_page.run_page(folder, arguments.weights, matches)
     write_text(Path(output), page, follow=arguments.output is not None)
     return output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,10 +39,10 @@ NUMBERS = {
 }
 
 
-def run_page(folder: RunFolder, weights: str) -> str:
-    """The page of the run in a folder, with these weights."""
+def run_page(folder: RunFolder, weights: str, matches: Callable[[Sequence[str], Sequence[str]], Sequence[int]]) -> str:
+    """The page of the run in a folder, with these weights. `matches(translations, references)` has 1 for each that is
+    right."""
     from transformer_jax.data.prepared import Prepared
-    from transformer_jax.evaluation import matches
     from transformer_jax.runs.metrics import metrics_lines
     from transformer_jax.translation.load import load_run
 
