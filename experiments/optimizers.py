@@ -92,6 +92,6 @@ if __name__ == "__main__":
         raise SystemExit(__doc__)
     try:
         print_times(sys.argv[1], *map(float, sys.argv[2:]))
-    except (BadInput, ValueError) as error:  # ValueError: the loss is no number
+    except (BadInput, ValueError) as error:  # ValueError: the loss is NaN
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

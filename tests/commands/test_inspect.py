@@ -60,7 +60,7 @@ def test_data_that_happens_to_be_here_is_not_the_configs(monkeypatch, tmp_path, 
     (tmp_path / "data").mkdir()
     monkeypatch.chdir(tmp_path)
     assert cli.main(["inspect", BASE, "--data"]) == 2
-    assert "must be said, by --workdir=RUN or --config.data.directory=FOLDER" in capsys.readouterr().err
+    assert "--data needs --workdir=RUN or --config.data.directory=FOLDER" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

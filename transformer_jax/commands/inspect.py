@@ -91,7 +91,7 @@ def data_report(experiment: ExperimentConfig, workdir: str | None) -> str:
     from transformer_jax.runs.folder import RunFolder
 
     if workdir is None and experiment.data.directory is None:
-        raise BadInput("--data: where the data is must be said, by --workdir=RUN or --config.data.directory=FOLDER")
+        raise BadInput("--data needs --workdir=RUN or --config.data.directory=FOLDER")
     prepared = Prepared.open(RunFolder(workdir or "").data(experiment))
     mesh = experiment.mesh
     shares = (mesh.data or max(jax.device_count() // (mesh.fsdp * mesh.tensor), 1)) * mesh.fsdp

@@ -162,20 +162,19 @@ class Worker:
                     raise Stopped from None
                 self._train_and_evaluate([run])
             return
-        trained, together = [], {}
+        trained = []
         for run, ending in zip(ready, endings, strict=True):
             if ending.diverged:
                 self._fail(run, Diverged(ending.why))
             elif not ending.final:
                 self._record(run, "stopped", error=ending.why, asked=self.stopping)
             else:
-                trained.append(run)
-                together[run.run_id] = ending.together
-        for run in trained:
+                trained.append((run, ending.together))
+        for run, together in trained:
             if self.stopping:
                 raise Stopped
             with self._failing(run):
-                finish(run, self.definition, together[run.run_id], watch)
+                finish(run, self.definition, together, watch)
                 self._record(run, "finished")
 
     def _folder(self, run: SweepRun) -> RunFolder:
@@ -328,18 +327,18 @@ def training(run: SweepRun, config: ExperimentConfig, at_step: int | None = None
             speeds.append(line["target_tokens_per_second"])
     if not speeds:
         raise Failed(f"{run.folder.metrics}: has no line of training metrics")
-    # A process that was stopped between two lines has timed tokens that no line has.
-    untimed = target_tokens / timed_tokens if timed_tokens else 1.0
+    # Of a process that was stopped between two lines, the last steps have no seconds there: they count like the others.
+    whole = target_tokens / timed_tokens if timed_tokens else 1.0
     pairs = training_batches(config.data, Prepared.open(run.folder.data(config)).pairs("train")).statistics()
     lengths = (round(tokens / pairs.pairs) for tokens in (pairs.source_tokens, pairs.target_tokens))
     return {
         "steps": step,
         "target_tokens": target_tokens,
         "longest_target": pairs.longest_target,
-        "train_seconds": seconds * untimed,
+        "train_seconds": seconds * whole,
         # The median, because lines during which other programs are compiled are slower.
         "tokens_per_second": statistics.median(speeds),
-        "training_flops": training_flops(config.model, *lengths).of(source_tokens * untimed, target_tokens),
+        "training_flops": training_flops(config.model, *lengths).of(source_tokens * whole, target_tokens),
         "valid": {name.removeprefix("valid_"): last[name] for name in (*VALIDATION, *TRANSLATIONS) if name in last},
     }
 
