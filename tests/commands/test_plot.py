@@ -14,7 +14,9 @@ from transformer_jax.data.prepared import Prepared
 def test_the_page_of_a_run_whose_test_sentences_are_blank(folder, loaded, monkeypatch, tmp_path, sources, shown):
     monkeypatch.setattr(Prepared, "texts", lambda *_: (sources, sources))
     output = tmp_path / "page.html"
-    assert cli.main(["plot", "page", f"--workdir={folder}", f"--output={output}"]) == 0
+    monkeypatch.chdir(folder)
+    assert cli.main(["plot", "page", "--workdir=.", f"--output={output}"]) == 0
+    assert f"<title>{folder.name}</title>" in output.read_text()
     assert ("Cross-attention of the last layer" in output.read_text()) == (shown is not None)
     assert shown is None or shown in output.read_text()
     steps = ", ".join(map(str, loaded.steps))

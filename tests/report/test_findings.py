@@ -439,13 +439,44 @@ def test_the_score_of_an_analysis_is_compared_like_a_metric(sweep, of_sentences)
 
 
 def test_seeds_that_tie_say_nothing_without_scores_of_sentences(sweep):
-    for name, score in (("base", 1.0), ("A h=1", 2.0), ("A h=4", 1.0)):
-        for seed in (0, 1):
-            path = record_file(sweep, name, seed)
-            measures = json.loads(path.read_text())["measures"]
-            edit(path, measures={**measures, "length": {"score": score, "signature": "mine"}})
+    measure(sweep, "length", {"base": (1.0, 1.0), "A h=1": (2.0, 2.0), "A h=4": (1.0, 1.0)})
     (test,) = find(load_sweep(sweep))
     assert [*test.by_metric["length"].differences] == ["A h=4"]  # which equals the baseline
+
+
+def measure(sweep, metric, scores):
+    """Gives runs, by variant and seed, the score of a metric."""
+    for name, by_seed in scores.items():
+        for seed, score in enumerate(by_seed):
+            path = record_file(sweep, name, seed)
+            measures = json.loads(path.read_text())["measures"]
+            edit(path, measures={**measures, metric: {"score": score, "signature": "mine"}})
+
+
+def test_a_primary_metric_that_cannot_be_compared_is_named(sweep, tmp_path):
+    measure(sweep, "chrf", {"base": (40.0, 40.0), "A h=1": (45.0, 45.0), "A h=4": (47.0, 47.0)})
+    report = Report(changed(sweep, primary="chrf", margin={"chrf": 1}))
+    assert "Primary metric, chrF: not compared, because" in report.words and "Intervals of chrF" not in report.words
+    write_report(sweep, tmp_path, ["latex"])
+    assert r"$\Delta$ BLEU" in (tmp_path / "table_test.tex").read_text()  # in place of the primary metric's
+    write_report(sweep, tmp_path, ["latex"], columns=["parameters"])
+    assert r"$\Delta$" not in (tmp_path / "table_test.tex").read_text()  # nor in the caption
+    measure(sweep, "chrf", {"base": (40.0, 41.0)})
+    assert "not compared" not in Report(sweep).words
+
+
+def test_intervals_of_chrf_are_within_its_scale_and_its_scores_in_the_table_of_runs(sweep):
+    measure(sweep, "chrf", {"base": (10.0, 40.0), "A h=1": (60.0, 90.0), "A h=4": (20.0, 60.0)})
+    assert {row["metric"] for row in score_records(load_sweep(sweep))} >= {"bleu", "chrf"}  # though not compared
+    (test,) = find(load_sweep(changed(sweep, primary="chrf")))
+    assert test.differences["A h=1"].high == 100.0
+
+
+def test_a_variant_some_of_whose_runs_lack_a_score_is_named(sweep):
+    measure(sweep, "length", {"base": (1.0, 2.0), "A h=1": (3.0,), "A h=4": (1.0, 3.0)})
+    (test,) = find(load_sweep(sweep))
+    assert [*test.by_metric["length"].differences] == ["A h=4"]
+    assert test.not_compared == {"A h=1, length": "not all of its runs have this score"}
 
 
 def test_contrasts_have_dots_only_if_all_seeds_are_there(asked, tmp_path):

@@ -164,6 +164,13 @@ def test_latex_has_the_chosen_columns_the_labels_and_the_looks(sweep, tmp_path, 
     assert cli.main(["report", str(sweep), "--columns=bleu"]) == 2
 
 
+def test_a_baseline_has_its_label_in_the_caption(sweep, tmp_path):
+    variants = json.loads((sweep / "sweep.json").read_text())["variants"]
+    changed(sweep, variants=[{**variants[0], "label": "the paper's"}, *variants[1:]])
+    write_report(sweep, tmp_path, ["latex"])
+    assert "difference from the paper's," in (tmp_path / "table_test.tex").read_text()
+
+
 def test_latex_leaves_out_tables_without_a_chosen_column(sweep, tmp_path):
     changed(sweep, contrasts={"fewer heads": {"A h=1": 1, "A h=4": -1}})
     options = ["report", str(sweep), "--format=latex", f"--output={tmp_path / 'tables'}"]

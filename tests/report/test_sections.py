@@ -20,6 +20,7 @@ from tests.support.finished_sweeps import (
 )
 from transformer_jax.errors import BadInput
 from transformer_jax.report.results import load_sweep
+from transformer_jax.report.write import write_report
 
 # Published scores
 
@@ -109,6 +110,8 @@ def test_exact_match_of_variants_and_groups(sweep):
     table = report.content.exact_match[0].tables[0]
     assert (table.names, [column.title for column in table.columns]) == ("kind", ["examples", *SHARES])
     assert texts(table)["odd"] == ["10", "55.00 ± 7.07", "10.00 ± 0.00", "100.00 ± 0.00"]
+    report, _ = write_report(sweep, decimals=0)
+    assert texts(report.exact_match[0].tables[0])["odd"] == ["10", "55 ± 7", "10 ± 0", "100 ± 0"]
 
 
 def test_groups_may_depend_on_what_a_variant_was_trained_on(sweep):
@@ -331,6 +334,15 @@ def test_tables_are_averaged_and_plots_are_of_the_first_seed(sweep):
     assert (float(first["low"]), float(first["high"])) == pytest.approx((0.5 - half, 0.5 + half))
     assert (second["column"], second["seeds"], second["mean"], second["sd"]) == ("e", "1", "3.0", "")
     assert "each head: a table of 101 rows" in report.markdown and "<h4>each head</h4>" in report.page
+
+
+def test_tables_of_one_analysis_may_have_the_same_columns(sweep):
+    for name, share in (("base", 0.1), ("A h=1", 0.2)):
+        tables = [{"columns": ["part", "share"], "rows": [[part, share]]} for part in ("encoder", "decoder")]
+        write(seed_folder(sweep, name, 0) / "analysis" / "parts.json", {"tables": tables})
+    (analysis,) = Report(sweep).content.analyses
+    assert [texts(table)["base"][0] for table in analysis.tables] == ["encoder", "decoder"]
+    assert [len(table.rows) for table in analysis.tables] == [2, 2]
 
 
 def test_rows_of_an_analysis_are_found_by_their_texts_in_every_seed(sweep):

@@ -193,6 +193,13 @@ def test_no_interval_is_wider_than_the_scale():
     assert (found.low, found.high) == (-100.0, 100.0)
 
 
+def test_no_value_is_outside_its_interval():
+    """Means of seven equal scores differ by 100.00000000000001."""
+    scores = mean_scores(np.repeat([[0.0], [100.0]], 7, axis=0).repeat(5, axis=1), largest=100.0)
+    (found,) = compare(scores, [[*range(7)], [*range(7, 14)]], [(1, 0)])
+    assert found.low <= found.value <= found.high == 100.0
+
+
 @pytest.mark.parametrize("score", ["bleu", "perplexity", "share"])
 def test_clusters_are_resampled_whole(score):
     """Ten clusters of ten alike vary as ten examples do, by whatever metric."""

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import re
 
-from tests.support.finished_sweeps import BASE, VARIANTS, Report, make_sweep, record_file, variant, write
+from tests.support.finished_sweeps import BASE, LAYERS, VARIANTS, Report, make_sweep, record_file, variant, write
 from transformer_jax.report.results import load_sweep
 from transformer_jax.report.table import option_columns, score_cells
 
@@ -30,6 +30,20 @@ def test_table_has_the_form_of_the_paper(whole):
 def test_the_scores_of_a_column_have_the_same_number_of_decimals():
     assert [cell.text for cell in score_cells([[9.9], [], [10.25, 10.75]])] == ["9.90", "", "10.50"]
     assert [cell.detail for cell in score_cells([[0.5, 1.5], [9.0, 9.5]])] == ["± 0.707", "± 0.354"]
+
+
+def test_large_scores_are_in_full_where_the_decimals_are_given():
+    """Perplexities explode, other scores are large."""
+    rows = [[1234567.0, 1234570.0], [-1200007.0, -1200010.0]]
+    assert [cell.text for cell in score_cells(rows, 0)] == ["1234568", "−1200008"]
+    assert [cell.text for cell in score_cells(rows)] == ["1.2e+06", "−1.2e+06"]
+
+
+def test_stacks_that_differ_have_no_number_of_layers(tmp_path):
+    made = [variant("base"), variant("C N=2", changes=dict.fromkeys(LAYERS, 2)), variant("3+2", changes={LAYERS[1]: 2})]
+    columns = Report(make_sweep(tmp_path, made, seeds=(0,), sentences=10)).content.tests[0].table.columns
+    texts = {column.title: [cell.text for cell in column.cells] for column in columns if column.kind == "options"}
+    assert texts["N"] == ["3", "2", ""] and texts["N dec"][2] == "2"
 
 
 def test_a_control_has_the_options_of_the_variant_that_it_repeats(tmp_path):

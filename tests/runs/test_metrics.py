@@ -8,6 +8,7 @@ import types
 import pytest
 
 from tests.support.small_runs import experiment
+from transformer_jax.errors import BadInput
 from transformer_jax.runs import metrics as metrics_module
 from transformer_jax.runs.metrics import (
     Criterion,
@@ -62,6 +63,16 @@ def test_what_is_synced_is_on_the_disk(tmp_path, monkeypatch):
         metrics.write(5, {"loss": 2.0})
         metrics.sync()
     assert synced == [path.stat().st_ino for path in (tmp_path / "metrics.jsonl", tmp_path)]
+
+
+def test_metrics_are_not_written_through_a_link(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "metrics.jsonl").symlink_to("mine")
+    with MetricsFile(tmp_path / "metrics.jsonl", tensorboard=False) as metrics:
+        for write in (lambda: metrics.begin(0), lambda: metrics.write(5, {"loss": 2.0})):
+            with pytest.raises(BadInput, match=r"metrics\.jsonl"):
+                write()
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_an_unfinished_line_is_removed_and_other_damage_is_named(tmp_path):
@@ -131,8 +142,8 @@ def test_only_lines_of_metrics_are_read(tmp_path):
 
 def test_durations_and_counts_are_readable():
     assert [duration(seconds) for seconds in (45, 720, 12_000)] == ["45 s", "12 min", "3 h 20 min"]
-    counts = [count_text(count) for count in (999, 999_600, 63_100_000, 1500, 36_992, 370_000, 2e12, 3.3e18)]
-    assert counts == ["999", "1.00 M", "63.1 M", "1.50 k", "37.0 k", "370 k", "2.00 T", "3.3e18"]
+    counts = [count_text(count) for count in (999, 999_600, 9.997e14, 63_100_000, 1500, 36_992, 370_000, 2e12, 3.3e18)]
+    assert counts == ["999", "1.00 M", "1e15", "63.1 M", "1.50 k", "37.0 k", "370 k", "2.00 T", "3.3e18"]
 
 
 VALUES = [(2.0, 0.1), (1.5, 0.4), (1.7, 0.3), (1.6, 0.2)]

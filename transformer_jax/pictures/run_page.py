@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -58,7 +59,7 @@ def run_page(folder: RunFolder, weights: str, matches: Callable[[Sequence[str], 
     texts = [translation.text for translation in translations], references[:SAMPLES]
     samples = zip(sources, *texts, matches(*texts), strict=False)
     return pages.run_page(
-        title=folder.path.name,
+        title=Path(os.path.abspath(folder.path)).name,  # "." has no name
         about="; ".join(about),
         numbers=scores(folder.path, split or "", weights, run)
         | run_numbers(run, [line for line in lines if line["step"] <= max(run.steps)]),

@@ -198,7 +198,7 @@ def score_against_compute(sweep: SweepResult, findings: TestFindings) -> Curves 
     costs = [cost for curve in series for cost in curve.x]
     if not costs or max(costs) <= SAME_COST * min(costs):
         return None
-    title = compared.metric.title
+    title = "PPL/word" if compared.metric.is_ratio and findings.unit == "word" else compared.metric.title
     return Curves(f"{title} against training FLOPs", series, "training FLOPs", title, is_scatter=True)
 
 

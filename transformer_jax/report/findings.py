@@ -254,7 +254,7 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
     tells = any(run.groups or run.right_N.any() for same in comparable.values() for run in same)
     if sweep.primary != EXACT_MATCH.key and not tells:
         metrics = [metric for metric in metrics if metric.key != EXACT_MATCH.key]
-    by_metric = {}
+    by_metric, not_compared = {}, _not_compared(sweep, planned, measured, comparable)
     for metric in metrics:
         key = metric.key
         shown: SeedScores = {
@@ -262,6 +262,9 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
         }
         scores[key] = shown
         whole = {name: same for name, same in comparable.items() if all(key in run.scores for run in same)}
+        for name in comparable:
+            if shown[name] and name not in whole:
+                not_compared[f"{name}, {metric.name}"] = "not all of its runs have this score"
         if whole:
             if metric.is_ratio and not is_one_unit:
                 shown = scores["word_perplexity"]
@@ -278,7 +281,7 @@ def _on(sweep: SweepResult, split: str) -> TestFindings:
         by_metric=by_metric,
         families=families,
         scores=scores,
-        not_compared=_not_compared(sweep, planned, measured, comparable),
+        not_compared=not_compared,
         answered_by=sweep.answered_by,
     )
 
@@ -335,7 +338,8 @@ def _compared(
 def _scores(metric: Metric, runs: Sequence[Measured]) -> Scores:
     """With what a choice of sentences contributes, where scores of sentences are known."""
     if not metric.by_sentence:
-        return Scores(np.array([run.scores[metric.key] for run in runs]), np.zeros((len(runs), len(runs))), 10**9)
+        values_R = np.array([run.scores[metric.key] for run in runs])
+        return Scores(values_R, np.zeros((len(runs), len(runs))), 10**9, metric.largest)
     clusters_N, units_N = runs[0].clusters_N, runs[0].tokens_N
     if metric.key == BLEU.key:
         return bleu_scores(np.stack([run.statistics_N10 for run in runs]), clusters_N)

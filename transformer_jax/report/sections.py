@@ -87,12 +87,12 @@ def exact_match(sweep: SweepResult, findings: TestFindings) -> Section:
     for label in dict.fromkeys(label for seeds in runs.values() for seed in seeds for label in seed.groups):
         groups = {name: [seed.groups.get(label, {}) for seed in seeds] for name, seeds in runs.items()}
         values = sorted({value for seeds in groups.values() for counts in seeds for value in counts})
-        tables.append(_by_group(label, groups, values))
+        tables.append(_by_group(label, groups, values, sweep.decimals))
     if longest is not None and lengths_N.max() > longest:
         ranges = _ranges(lengths_N, longest)
         alike = {name: seeds for name, seeds in runs.items() if seeds[0].digest == first.digest}
         by_length = {name: [_counts(seed, ranges) for seed in seeds] for name, seeds in alike.items()}
-        tables.append(_by_group("tokens of the target", by_length, [*ranges]))
+        tables.append(_by_group("tokens of the target", by_length, [*ranges], sweep.decimals))
     facts = {
         "split": findings.split,
         "total": findings.sentences,
@@ -104,7 +104,7 @@ def exact_match(sweep: SweepResult, findings: TestFindings) -> Section:
     return Section(findings.title, tables=tables, facts=facts)
 
 
-def _by_group(label: str, groups: Mapping[str, Sequence[Counts]], values: Sequence[str]) -> Table:
+def _by_group(label: str, groups: Mapping[str, Sequence[Counts]], values: Sequence[str], decimals: int | None) -> Table:
     """The values of one label by variants, in percent."""
     examples = []
     for value in values:  # several totals where groups depend on what a run was trained on
@@ -113,7 +113,7 @@ def _by_group(label: str, groups: Mapping[str, Sequence[Counts]], values: Sequen
     columns = [Column("examples", examples)]
     for name, seeds in groups.items():
         rates = [[100 * c[value][0] / max(c[value][1], 1) for c in seeds if value in c] for value in values]
-        columns.append(Column(name, score_cells(rates)))
+        columns.append(Column(name, score_cells(rates, decimals)))
     return Table([Row(value) for value in values], columns, label, f"Exact match by {label}, %")
 
 
@@ -202,7 +202,8 @@ def analyses(sweep: SweepResult) -> tuple[list[Section], list[str]]:
     problems: list[str] = []
     for name in dict.fromkeys(name for run in sweep.runs if run.finished for name in run.analyses):
         title, text = name, ""
-        lines: dict[tuple[str, ...], list[tuple[str, list[Cells]]]] = {}  # by the title and columns of a table
+        # By the title and columns of a table, and its number among those with the same.
+        lines: dict[tuple[tuple[str, ...], int], list[tuple[str, list[Cells]]]] = {}
         records: list[dict[str, Any]] = []
         tables: list[Table] = []
         finished = {variant.name: len(variant.finished) for variant in sweep.variants}
@@ -215,10 +216,12 @@ def analyses(sweep: SweepResult) -> tuple[list[Section], list[str]]:
             with parsing(runs[0].path / "analysis" / f"{name}.json", problems):
                 aligned = [_aligned(same) for same in zip(*by_seed, strict=True)]
                 plots[variant.name] = [_plot(plot) for plot in first.get("plots", ()) if plot["series"]]
+                met: Counter[tuple[str, ...]] = Counter()
                 for heads, rows in aligned:
-                    lines.setdefault(heads, []).extend((variant.name, row) for row in rows)
+                    lines.setdefault((heads, met[heads]), []).extend((variant.name, row) for row in rows)
+                    met[heads] += 1
                 title, text = str(first.get("title", name)), str(first.get("text", ""))
-        for heads, found in lines.items():
+        for (heads, _), found in lines.items():
             # Such as the number of a layer: the same whole number for all seeds, in all rows.
             labels = {at for at in range(len(heads) - 1) if all(_is_one_whole_number(row[at]) for _, row in found)}
             shown = [

@@ -207,9 +207,9 @@ def contrasts(
     spread, sizes_G = _spread(scores, groups), np.array([len(group) for group in groups])
     found = _estimates(scores, groups, weights_PG, spread)
     half, largest = found.critical_P * found.errors_P, scores.largest * np.abs(weights_PG).sum(1) / 2
-    low, high = np.clip([found.values_P - half, found.values_P + half], -largest, largest)
+    values, low, high = np.clip([found.values_P, found.values_P - half, found.values_P + half], -largest, largest)
     corrected = np.minimum(found.p_values_P * len(weights_PG), 1.0)
-    columns = (found.values_P, found.errors_P, found.df_P, low, high, found.p_values_P, corrected)
+    columns = (values, found.errors_P, found.df_P, low, high, found.p_values_P, corrected)
     has_spread = sizes_G.max() > 1
     mdes = _minimum_detectable(sizes_G, weights_PG, found, has_spread)
     welch = _welch_p(scores, groups, weights_PG)

@@ -87,6 +87,8 @@ PAPER_ORDER = ("model.layers", *LAYERS, "model.d_model", "model.d_ff", "model.nu
 # The updates are shown as they were made, not as they were planned.
 WITHOUT_COLUMN = {"train.steps"}
 WIDEST_CELL = 40
+# Larger means are shown with two digits, as perplexities of runs that diverged: without given decimals, and with them.
+LONGEST, LONGEST_GIVEN = 1e5, 1e9
 # After a published score that nobody has compared with its source.
 UNVERIFIED = " ?"
 
@@ -159,16 +161,15 @@ def contrast_records(findings: TestFindings) -> list[dict[str, Any]]:
 
 def score_records(sweep: SweepResult) -> list[dict[str, Any]]:
     """The rows of runs.csv: each score of each run, for pandas, R and rliable."""
-    metrics, factors = metrics_of(sweep), sorted({name for variant in sweep.variants for name in variant.levels})
+    factors = sorted({name for variant in sweep.variants for name in variant.levels})
     return [
-        {"variant": run.variant, "seed": run.seed, "test": split, "metric": metric.key, "score": score}
+        {"variant": run.variant, "seed": run.seed, "test": split, "metric": metric, "score": score}
         | {"updates": run.step}
         | {f"level_{factor}": variant.levels.get(factor, "") for factor in factors}
         for variant in sweep.variants
         for run in variant.runs
         for split, measured in run.measured.items()
-        for metric in metrics
-        if (score := measured.scores.get(metric.key)) is not None
+        for metric, score in measured.scores.items()
     ]
 
 
@@ -238,15 +239,16 @@ def number_cell(value: float | None, text: Text, mark: str = "") -> Cell:
 def score_cells(rows: Sequence[Sequence[float]], decimals: int | None = None) -> list[Cell]:
     """The means over seeds, with standard deviations; in a column all with the same number of decimals."""
     means = [float(np.mean(seeds)) if seeds else None for seeds in rows]
+    longest = LONGEST if decimals is None else LONGEST_GIVEN
     if decimals is None:
         decimals = 3 if max((mean for mean in means if mean is not None), default=0.0) < 10 else 2
-    return [_score_cell(seeds, mean, f".{decimals}f") for seeds, mean in zip(rows, means, strict=True)]
+    return [_score_cell(seeds, mean, f".{decimals}f", longest) for seeds, mean in zip(rows, means, strict=True)]
 
 
-def _score_cell(seeds: Sequence[float], mean: float | None, usual: str) -> Cell:
+def _score_cell(seeds: Sequence[float], mean: float | None, usual: str, longest: float) -> Cell:
     if mean is None:
         return Cell()
-    spread, form = deviation(seeds), usual if mean < 1e5 else ".1e"
+    spread, form = deviation(seeds), usual if abs(mean) < longest else ".1e"
     return Cell(f"{mean:{form}}".replace("-", "−", mean < 0), mean, "" if spread is None else f"± {spread:{form}}")
 
 
@@ -267,7 +269,7 @@ def _columns_of(compared: Compared, findings: TestFindings, rows: Sequence[Mappi
     if compared.differences:
         of_metric = _difference_columns(compared, [compared.differences.get(name) for name in names])
         # A paper has room for the differences that answer its question.
-        has_primary = any(other.role == "primary" for other in findings.by_metric.values())
+        has_primary = any(other.role == "primary" and other.differences for other in findings.by_metric.values())
         is_left_out = has_primary and compared.role != "primary"
         columns += [column._replace(in_latex="") for column in of_metric] if is_left_out else of_metric
     return columns
@@ -304,7 +306,7 @@ def option_columns(sweep: SweepResult) -> list[Column]:
         end = path.rpartition(".")[2]
         cells = []
         for variant, values in zip(sweep.variants, resolved, strict=True):
-            value = values.get(path)
+            value = values.get(path, "")  # where the stacks differ, there is no N
             text = "none" if value is None or value == {} else f"{value:g}" if isinstance(value, float) else str(value)
             text = text if len(text) <= WIDEST_CELL else text[: WIDEST_CELL - 1] + "…"
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -56,7 +56,7 @@ def write_report(
             raise BadInput(f"--columns={pattern}: matches no column; {did_you_mean(pattern, known)}")
     files = {name: content for form in formats for name, content in _files(report, form, columns)}
     if not files:
-        raise BadInput(f"{report.sweep.path}: nothing is measured yet, so there are no figures")
+        raise BadInput(f"{report.sweep.path}: nothing is measured yet, so there are no tables and figures")
     paths = write_files(files, report.sweep.path, output)
     if any(test.findings.differences for test in report.tests):
         record_look(report.sweep)
@@ -116,10 +116,10 @@ def _files(report: Report, form: str, columns: Sequence[str] = ()) -> Iterator[t
         facts["base"] = json_text(report.sweep.base)
         yield "index.html", render(TEMPLATES / "report.html", title=report.sweep.name, image=_image, **facts)
     elif form == "latex":
-        for test in report.tests:
+        for test in (test for test in report.tests if test.findings.runs):
             for family, table in [(None, test.table), *test.families]:
                 shown = table.for_latex(columns)
-                if family is None or shown.columns:
+                if shown.columns:
                     name = f"{family.key if family else 'table'}_{_named(test.findings.split)}.tex"
                     yield name, latex_table(report, test, shown, family)
     else:
@@ -161,7 +161,11 @@ def render_markdown(template: str, **values: Any) -> str:
 def latex_table(report: Report, test: TestReport, table: Table, family: Family | None = None) -> str:
     """The table of a test set, or of a family of contrasts, for \\input: a float with booktabs, caption and label."""
     sweep, findings = report.sweep, test.findings
-    contrasts = findings.contrasts(family.key if family else DIFFERENCES)
+    has_differences = any(column.kind == "differences" for column in table.columns)
+    contrasts = findings.contrasts(family.key if family else DIFFERENCES) if has_differences else {}
+    labels = {variant.name: variant.shown_name for variant in sweep.variants}
+    baseline = sweep.baseline_of(contrasts)
+    shown = {labels.get(name, name): difference for name, difference in contrasts.items()}
     names = [sweep.name, findings.split, *([family.key] if family else [])]
     facts = [f"{name}: {report.facts[name]}" for name in IN_LATEX if name in report.facts]
     lines = (f"Made by {MADE_BY}.", report.state, *report.mixtures, *facts)
@@ -176,10 +180,10 @@ def latex_table(report: Report, test: TestReport, table: Table, family: Family |
         seeds={row["seeds"] for row in test.rows},
         updates={run.step for run in sweep.runs if run.finished},
         contrasts=contrasts,
-        baseline=sweep.baseline_of(contrasts),
+        baseline=labels.get(baseline, baseline),
         label="-".join(filter(None, (re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in names))),
         notes=list(dict.fromkeys(row.note for row in table.rows if row.note)),
-        scope=" ".join(words("scope", sweep, findings, contrasts)) if contrasts else "",
+        scope=" ".join(words("scope", sweep, findings, shown)) if shown else "",
     )
 
 

@@ -16,6 +16,7 @@ from transformer_jax.config import DecodeConfig, TrainConfig
 from transformer_jax.extension import file_of, read_code
 from transformer_jax.files.atomic import explained, patiently, sync_directory
 from transformer_jax.files.digests import json_sha256
+from transformer_jax.files.paths import no_links
 from transformer_jax.metric_names import TRANSLATIONS
 from transformer_jax.runs.tracking import Expendable, Tracking
 
@@ -67,7 +68,7 @@ class MetricsFile:
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in values.items()
         }
-        with explained(self._path), patiently(lambda: open(self._path, "a")) as file:
+        with explained(self._path), patiently(lambda: open(self._path, "a", opener=no_links)) as file:
             time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             file.write(json.dumps({"step": step, "time": time, **line}) + "\n")
         for tracker in self._trackers:
@@ -136,7 +137,7 @@ def cut_after(path: Path, step: int) -> None:
     if not path.is_file():
         return
     end, is_complete = 0, True
-    with open(path, "r+b") as file:
+    with open(path, "r+b", opener=no_links) as file:
         for raw in iter(lambda: file.readline(LONGEST_LINE), b""):
             line, _ = _parsed(raw)
             if line is not None and line["step"] <= step:
@@ -255,7 +256,7 @@ def counted(count: int, noun: str) -> str:
 
 def count_text(count: float, form: str = "#.3g", space: str = " ") -> str:
     """A count in short, with the same number of digits as others beside it: 63.1 M, 37.0 k, 3.3e18."""
-    if abs(count) >= 1e15:
+    if abs(count) >= 0.9995e15:
         return f"{count:.2g}".replace("e+", "e")
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(count) >= 0.9995 * size:  # rounded to three digits, 999,600 is 1.00 M
