@@ -16,7 +16,7 @@ from transformer_jax import MultiHeadAttention
 class LinearAttention(MultiHeadAttention):
     def attend(self, q_BTHK, k_BSHK, v_BSHV, context):
         mask, q_BTHK, k_BSHK = context.mask, nn.elu(q_BTHK) + 1, nn.elu(k_BSHK) + 1
-        if mask is None or mask.shape[-2] == 1:
+        if mask is None or mask.shape[1:3] == (1, 1):
             if mask is not None:
                 k_BSHK = jnp.where(mask[:, 0, 0, :, None, None], k_BSHK, 0)
             sum_BHKV = jnp.einsum("bshk,bshv->bhkv", k_BSHK, v_BSHV)

@@ -35,7 +35,8 @@ def test_linear_attention_is_its_formula_whichever_way_it_adds_up():
     phi = lambda x: jnp.where(x > 0, x + 1, jnp.exp(x))  # noqa: E731
     products_BHTS = jnp.einsum("bthk,bshk->bhts", phi(q), phi(k))
     seen_B11S = jnp.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)[:, None, None]
-    for mask in (None, seen_B11S, causal_mask(5) & seen_B11S):
+    seen_1H1S = jnp.array([[1, 1, 1, 0, 0], [0, 1, 1, 1, 1]], bool)[None, :, None]
+    for mask in (None, seen_B11S, seen_1H1S, causal_mask(5) & seen_B11S):
         weights_BHTS = products_BHTS if mask is None else jnp.where(mask, products_BHTS, 0)
         weights_BHTS = weights_BHTS / weights_BHTS.sum(axis=-1, keepdims=True)
         assert_close(attend(q, k, v, Context(mask)), jnp.einsum("bhts,bshv->bthv", weights_BHTS, v))

@@ -79,7 +79,7 @@ def test_what_will_differ_there_is_told(both, tmp_path):
 
 def exported(folder, run, model):
     config = dataclasses.replace(run.config, model=model)
-    return export_marian(folder, config, jax.device_get(run.params), run.tokenizer, run.target_tokenizer)
+    return export_marian(folder, config, run.params, run.tokenizer, run.target_tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,12 @@ def test_what_marian_cannot_hold_is_refused_with_every_reason(changes, both, tmp
     named = [problem.partition("model.")[2].split()[0].rstrip(":") for problem in error.value.problems]
     assert sorted(named) == sorted(changes)
     assert not list(tmp_path.iterdir())
+
+
+def test_heads_that_do_not_fill_the_width_are_refused(both, tmp_path):
+    model = ModelConfig(vocab_size=300, d_model=15, num_heads=2, d_k=7, d_v=7, positions="learned", max_length=8)
+    with pytest.raises(ConfigError, match=r"d_model = 15: Marian's is a multiple of 2 and of model.num_heads = 2"):
+        exported(tmp_path / "refused", both[0], model)
 
 
 def test_a_tokenizer_without_sentencepiece_is_refused(both, tmp_path):

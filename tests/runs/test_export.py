@@ -160,6 +160,17 @@ def test_a_folder_that_fails_to_be_written_leaves_nothing(tmp_path):
     assert (tmp_path / "model/translations/test.latest.json").exists() and (tmp_path / "model/new").exists()
 
 
+def test_a_folder_that_appears_meanwhile_stays(tmp_path):
+    def write():
+        with new_folder(tmp_path / "model"):
+            (tmp_path / "model").mkdir()
+            (tmp_path / "model/thesis.tex").touch()
+
+    with pytest.raises(BadInput, match="exists already"):
+        write()
+    assert [path.name for path in tmp_path.rglob("*")] == ["model", "thesis.tex"]
+
+
 def test_a_folder_takes_the_place_of_a_link(tmp_path):
     (tmp_path / "model").symlink_to("elsewhere")
     with new_folder(tmp_path / "model", replace=True) as unfinished:
@@ -220,6 +231,14 @@ def test_weights_of_somebody_else_are_the_arrays_of_their_config(run, spoil, mes
     write_record(record, content)
     with pytest.raises(BadInput, match=message):
         of_weights(run)
+
+
+def test_tokenizers_of_one_name_are_refused(run, tmp_path):
+    weights = read_weights(run / "averaged")
+    file = shutil.copy(weights.tokenizers["source"], tmp_path / weights.tokenizers["source"].name)
+    both = {"source": weights.tokenizers["source"], "target": file}
+    with pytest.raises(BadInput, match="each file must have a name of its own"):
+        export.write_export(tmp_path / "exported", weights._replace(tokenizers=both))
 
 
 def test_a_link_beside_custom_code_is_not_followed_by_an_export(run, tmp_path):

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from flax import traverse_util
 
@@ -100,7 +101,7 @@ def export_marian(
     translation = config.decode.max_length or config.data.max_length + config.decode.extra_length
     longest = max(config.data.max_length, translation + 1)
     rows = model.max_length if model.positions == "learned" else max(ROWS, longest)
-    weights, begins_from_zeros = marian_weights.write_weights(flat(params), model, ids, rows)
+    weights, begins_from_zeros = marian_weights.write_weights(flat(jax.device_get(params)), model, ids, rows)
     pad, eos = tokens.index("<pad>"), int(np.argmax(ids.source == EOS))
     # If the row of <pad> was changed, its logit is meaningless: it must not get probability.
     decode = dataclasses.replace(config.decode, renormalize=config.decode.renormalize or not begins_from_zeros)

@@ -191,6 +191,9 @@ def unsupported(model: ModelConfig) -> list[str]:
         for name, value, supported in found
         if value not in supported
     ]
+    if model.d_model % model.num_heads or model.d_model % 2:
+        needed = f"a multiple of 2 and of model.num_heads = {model.num_heads}"
+        reasons.append(f"model.d_model = {model.d_model}: Marian's is {needed}")
     if model.norm_epsilon > NORM_EPSILON:
         reasons.append(f"model.norm_epsilon = {model.norm_epsilon}: Marian's is {NORM_EPSILON}")
     return reasons

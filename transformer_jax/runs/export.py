@@ -20,7 +20,7 @@ from transformer_jax import config as configuration
 from transformer_jax.config import ExperimentConfig, MeshConfig
 from transformer_jax.data.prepared import Prepared
 from transformer_jax.errors import BadInput, Failed
-from transformer_jax.files.atomic import UNFINISHED, explained, write_atomically, write_record
+from transformer_jax.files.atomic import UNFINISHED, explained, locked, write_atomically, write_record
 from transformer_jax.files.digests import file_sha256, sha256
 from transformer_jax.files.paths import inside
 from transformer_jax.files.progress import tell
@@ -165,6 +165,9 @@ def write_export(directory: Path, weights: Weights, replace: bool = False) -> No
     # safetensors would write an array that is not contiguous transposed, without an error.
     arrays = {name: np.ascontiguousarray(array) for name, array in flat(weights.params).items()}
     files = {WEIGHTS: save(arrays), "config.json": configuration.to_json(weights.config).encode()}
+    names = [*files, *(path.name for path in weights.tokenizers.values())]
+    if len(set(names)) < len(names):
+        raise BadInput(f"{directory}: {', '.join(names)}: each file must have a name of its own there")
     files |= {path.name: path.read_bytes() for path in weights.tokenizers.values()}
     origin = {
         "steps": weights.steps,
@@ -182,19 +185,23 @@ def write_export(directory: Path, weights: Weights, replace: bool = False) -> No
 @contextlib.contextmanager
 def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
     """A folder to write into. It gets its name when it is complete."""
+    exists = BadInput(f"{directory}: exists already; give another place or remove it")
     if directory.exists() and not replace:
-        raise BadInput(f"{directory}: exists already; give another place or remove it")
+        raise exists
     unfinished = directory.with_name(f"{directory.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
     with explained(directory):
         try:
             unfinished.mkdir(parents=True)
             yield unfinished
             replaced = unfinished.with_suffix(f".replaced{UNFINISHED}")
-            with contextlib.suppress(FileNotFoundError):
-                directory.rename(replaced)
-                if not replaced.is_symlink():  # evaluations are kept: each record has the digest of its weights
-                    (replaced / "translations").rename(unfinished / "translations")
-            unfinished.rename(directory)
+            with locked(directory.with_name(f"{directory.name}.lock")):
+                if directory.exists() and not replace:  # another process has made it meanwhile
+                    raise exists
+                with contextlib.suppress(FileNotFoundError):
+                    directory.rename(replaced)
+                    if not replaced.is_symlink():  # evaluations are kept: each record has the digest of its weights
+                        (replaced / "translations").rename(unfinished / "translations")
+                unfinished.rename(directory)
             if replaced.is_symlink():
                 replaced.unlink()
             shutil.rmtree(replaced, ignore_errors=True)
