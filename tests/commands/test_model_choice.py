@@ -37,3 +37,23 @@ def test_a_folder_without_weights(tmp_path, folder, capsys):
     ):
         assert cli.main(["translate", *arguments]) == 2
         assert capsys.readouterr().err.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["evaluate", "--split=nope"], "has no texts of the split 'nope'"),
+        (["evaluate", "--source=one", "--target=two"], "one has 1 lines and two 2"),
+        (["score", "one", "two"], "one has 1 lines and two 2"),
+        (["translate", "one", "none"], "none: there is no such file"),
+    ],
+    ids=str,
+)
+def test_texts_are_checked_before_the_weights_are_read(folder, tmp_path, monkeypatch, capsys, command, message):
+    (tmp_path / "one").write_text("a\n")
+    (tmp_path / "two").write_text("a\nb\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delattr("transformer_jax.translation.load.load_run")
+    assert cli.main([*command, f"--workdir={folder}"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and message in captured.err

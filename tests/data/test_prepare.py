@@ -261,6 +261,9 @@ def test_a_test_set_is_named_before_the_text_is_prepared(ready, tmp_path):
     late = experiment(ready, tests={"long": {"source": (source,), "target": (target,)}})
     with pytest.raises(BadInput, match=r"without the test set long: .* evaluate --source=FILE"):
         prepare(late, ready / "data")
+    prepare(late, tmp_path / "named")
+    with pytest.raises(BadInput, match="the long text was given and is not now"):
+        prepare(experiment(ready), tmp_path / "named")
 
 
 @pytest.mark.parametrize(
@@ -270,7 +273,7 @@ def test_a_test_set_is_named_before_the_text_is_prepared(ready, tmp_path):
         ({"vocab_size": 300}, "model.vocab_size was 400 and is now 300"),
         ({"cleaning": CleaningConfig(drop_copies=True)}, "data.cleaning.drop_copies was False and is now True"),
         ({"pairs": PAIRS[1:]}, "the train text has changed"),
-        ({"valid": True}, "the valid text has changed"),
+        ({"valid": True}, "the valid text was not given and is now"),
         ({"corpus": "copy", "source": (), "target": ()}, "task of the corpus was not set and is now copy"),
     ],
 )

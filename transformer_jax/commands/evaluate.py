@@ -29,7 +29,6 @@ from transformer_jax.runs import records
 if TYPE_CHECKING:
     from transformer_jax.bootstrap import Scored
     from transformer_jax.experiment import TestSet
-    from transformer_jax.translation.load import Run
 
 # Counts in a record: sentences that were cut, and unknown tokens.
 CUT = {
@@ -53,8 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     if (arguments.source is None) != (arguments.target is None) or None not in (arguments.source, arguments.split):
         raise BadInput("--split, --source, --target: give --split=NAME, or both --source=FILE and --target=FILE")
+    test_set = _test_set(arguments)
     model, decode = model_choice.load(arguments)
-    test_set = _test_set(arguments, model)
     naming = test_set.file_name, arguments.weights, model.weights_sha256, decode, model.config.decode
     name, other, their_hypotheses = records.named(*naming), None, list[str]()
     if arguments.against is not None:
@@ -137,7 +136,7 @@ def _weights(record: Mapping[str, Any]) -> str:
     return f"{record['weights']} weights, of step {', '.join(f'{step:,}' for step in record['steps'])}"
 
 
-def _test_set(arguments: argparse.Namespace, model: "Run") -> "TestSet":
+def _test_set(arguments: argparse.Namespace) -> "TestSet":
     """The split or the files to evaluate on."""
     from transformer_jax.experiment import TestSet, split_of
     from transformer_jax.runs.folder import WEIGHTS, RunFolder

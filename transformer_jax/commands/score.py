@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    model, _ = model_choice.load(arguments)
     sources, targets = text_input.parallel(arguments.source, arguments.target)
+    model, _ = model_choice.load(arguments)
     for score in model.score(list(zip(sources, targets, strict=True))):
         if arguments.json:
             tokens = model.target_tokenizer.pieces(score.tokens)

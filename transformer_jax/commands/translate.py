@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.commands import model_choice, text_input
 from transformer_jax.commands.arguments import path, refuse_alone
 from transformer_jax.errors import BadInput
+from transformer_jax.files.lines import require_file
 from transformer_jax.files.output import check_results
 from transformer_jax.files.progress import tell
 from transformer_jax.runs import records
@@ -48,6 +49,8 @@ def run(arguments: argparse.Namespace) -> None:
     from transformer_jax.data.tokenizer import UNK
 
     refuse_alone(arguments, "json", "attention")
+    for file in arguments.files:
+        require_file(file)
     model, decode = model_choice.load(arguments)
     # The text that an exported model was trained on is not in this folder.
     seen = training_words(arguments.workdir) if arguments.weights in records.NAMED_WEIGHTS else set[str]()

@@ -327,14 +327,19 @@ def recipe_of(
 def differences(old: dict[str, Any], new: dict[str, Any], unused: Collection[str] = ()) -> list[str]:
     """Every difference between two recipes, as text. Options that are unused now do not count."""
     before, now = _named_values(old), _named_values(new)
-    changed = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
-    return [
-        f"{name} has changed"
-        if name.endswith(" text")
-        else f"{name} was {before.get(name, 'not set')} and is now {now.get(name, 'not set')}"
-        for name in changed
-        if name not in unused
-    ]
+    found = []
+    for name in dict.fromkeys([*before, *now]):
+        if before.get(name) == now.get(name) or name in unused:
+            continue
+        if not name.endswith(" text"):
+            found.append(f"{name} was {before.get(name, 'not set')} and is now {now.get(name, 'not set')}")
+        elif name in before and name in now:
+            found.append(f"{name} has changed")
+        else:
+            found.append(
+                f"{name} was {'' if name in before else 'not '}given and is {'' if name in now else 'not '}now"
+            )
+    return found
 
 
 def _named_values(recipe: dict[str, Any]) -> dict[str, Any]:
