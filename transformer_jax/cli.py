@@ -81,14 +81,14 @@ def _report(*lines: str) -> None:
 
 def _run(arguments: list[str]) -> int:
     overrides, rest = split_overrides(arguments)
-    parsed, unknown = _parser(rest[0] if rest else "").parse_known_args(rest)
-    if unknown:
-        raise parsed.parser.unknown(unknown[0])
-    if overrides and not hasattr(parsed, "overrides"):
-        raise BadInput(f"--config.{overrides[0][0]}: {parsed.command} takes no --config")
-    parsed.overrides = [*getattr(parsed, "overrides", ()), *overrides]
-    require(f"transformer-jax {rest[0]}", *COMMANDS[rest[0]])
     try:
+        parsed, unknown = _parser(rest[0] if rest else "").parse_known_args(rest)
+        if unknown:
+            raise parsed.parser.unknown(unknown[0])
+        if overrides and not hasattr(parsed, "overrides"):
+            raise BadInput(f"--config.{overrides[0][0]}: {parsed.command} takes no --config")
+        parsed.overrides = [*getattr(parsed, "overrides", ()), *overrides]
+        require(f"transformer-jax {rest[0]}", *COMMANDS[rest[0]])
         status = parsed.run(parsed) or 0
     finally:
         remote.close()

@@ -1,6 +1,7 @@
 """Files that appear whole or not at all."""
 
 import errno
+import fcntl
 import json
 import os
 import stat
@@ -76,6 +77,17 @@ def test_a_lock_is_waited_for_or_names_its_holder(tmp_path, capsys):
         order.append("first")
     waiting.join(timeout=10)
     assert order == ["first", "second"] and not path.exists()
+
+
+def test_a_lock_that_is_looked_at_is_taken_soon(tmp_path):
+    """As `status` looks at it, after its process was killed."""
+    path = tmp_path / "lock"
+    path.write_bytes(b"process 7 on h\xff\n")
+    with open(path) as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        threading.Timer(0.05, fcntl.flock, (file, fcntl.LOCK_UN)).start()
+        with locked(path, wait=False) as taken_by:
+            assert taken_by() == ""
 
 
 def test_on_a_full_disk_a_picture_is_not_written_in_part(tmp_path, monkeypatch):

@@ -168,6 +168,14 @@ def test_a_sweep_goes_to_where_it_began(tmp_path, monkeypatch):
         assert os.getcwd() == str(tmp_path / "second") and folder.definition_file.is_file()
 
 
+def test_copies_of_buckets_stay_where_they_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRANSFORMER_JAX_BUCKETS", "copies")
+    assert paths.bucket_copies() == tmp_path / "copies"
+    monkeypatch.chdir("/")
+    assert paths.bucket_copies() == tmp_path / "copies" == Path(os.environ["TRANSFORMER_JAX_BUCKETS"])
+
+
 def test_problems_are_of_the_option_and_the_path():
     with pytest.raises(ConfigError) as caught:
         from_config_dict({"data": {"source": ["a", "hdfs://b"]}})
@@ -175,7 +183,7 @@ def test_problems_are_of_the_option_and_the_path():
     assert paths.problem("a:b") is None and paths.problem("./~x") is None and paths.problem("C:/x") is None
 
 
-@pytest.mark.parametrize("name", ["", "..", "/etc/passwd", "a//b", "a/../b", "./a", "a/", "a\0b", "x" * 300])
+@pytest.mark.parametrize("name", ["", "..", "/etc/passwd", "a//b", "a/../b", "./a", "a/", "a\0b", "x" * 300, "é" * 200])
 def test_a_name_of_somebody_else_stays_inside(tmp_path, name):
     with pytest.raises(BadInput, match="is not the name of a file in this folder"):
         paths.inside(tmp_path, name, "record.json")

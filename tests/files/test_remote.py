@@ -308,6 +308,27 @@ def test_a_disk_that_is_full_here_does_not_end_the_renewal_of_locks_silently(url
     assert statuses == [1] and "No space left on device" in capsys.readouterr().err
 
 
+def test_a_file_that_vanishes_is_not_uploaded(url, monkeypatch):
+    path, upload = copy(f"{url}/gone"), remote._upload
+
+    def slow(name, content, *more):
+        (path / "temporary").unlink(missing_ok=True)
+        return upload(name, content, *more)
+
+    monkeypatch.setattr(remote, "_upload", slow)
+    path.mkdir(parents=True)
+    for name in ("temporary", "kept"):
+        (path / name).write_text(name)
+    remote.push(path)
+    assert there(f"{url}/gone") == {"kept": "kept"}
+
+
+def test_a_command_that_is_mistyped_leaves_no_copy(url, copies, capsys):
+    written(f"{url}/typo", theirs="1")
+    assert cli.main(["status", f"{url}/typo", "--bogus"]) == 2
+    assert "--bogus" in capsys.readouterr().err and not any(copies.iterdir())
+
+
 def test_two_launchers_cannot_hold_one_sweep(url, monkeypatch):
     first, second = (SweepFolder(remote.mirrored(f"{url}/held")) for _ in range(2))
     with first.held():
@@ -397,5 +418,5 @@ def test_messages_have_addresses_and_not_the_paths_of_copies(url, capsys, copies
     assert f"error: {url}/nothing: is not a run" in capsys.readouterr().err
     written(f"{url}/text", **{"x.en": "a\n", "x.de": "b\n"})
     texts = {side: remote.mirrored(f"{url}/text/x.{name}") for side, name in (("source", "en"), ("target", "de"))}
-    test_set = evaluate._test_set(argparse.Namespace(**texts, split=None, workdir="run"), None)
+    test_set = evaluate._test_set(argparse.Namespace(**texts, split=None, workdir="run"))
     assert test_set.name == f"{url}/text/x.en -> {url}/text/x.de"

@@ -177,7 +177,9 @@ def test_what_processes_tell_each_other_and_read_together(tmp_path):
         assert found["all"].startswith("DamagedCheckpoint: ") and found["none"] == {"of": 1}
 
 
-@pytest.mark.parametrize("flags", [("a:1234", 2, None), (None, 2, None), ("a", 2, 0), ("a:1234", 2, 2)])
+@pytest.mark.parametrize(
+    "flags", [("a:1234", 2, None), (None, 2, None), ("a", 2, 0), ("a:1234", 2, 2), ("a:0", 2, 0), ("a:99999", 2, 0)]
+)
 def test_flags_that_do_not_go_together(flags):
     with pytest.raises(BadInput, match="give all three"):
         check_flags(*flags)

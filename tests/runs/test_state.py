@@ -1,5 +1,7 @@
 """How a run stands: what a training leaves behind at each end, and what a killed one does."""
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -78,10 +80,22 @@ def test_a_running_run_that_is_silent_for_too_long_is_a_failed_probe(tmp_path, s
     assert found == 1 and facts["state"] == "running" and 100 <= facts["seconds_since_step"] < 160
 
 
+def test_where_locks_do_not_work_a_process_that_has_not_ended_may_run(tmp_path, status, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    (tmp_path / "run").mkdir()
+    record_state(tmp_path / "run", "running")
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with locked(tmp_path / "run/.lock"):
+        assert status()[1]["state"] == "running"
+    assert status()[1]["state"] == "failed"
+
+
 def test_a_lock_of_another_machine_is_believed(tmp_path, status):
     run = tmp_path / "run"
     run.mkdir()
-    (run / ".lock").write_text("process 7 on elsewhere\n")
+    (run / ".lock").write_bytes(b"process 7 on elsewhere\xff\n")
     assert status()[1]["state"] == "running"
 
 

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tests.support.sweep_runs import defined
-from transformer_jax.errors import Failed
+from transformer_jax.errors import BadInput, Failed
 from transformer_jax.sweeps import local
 from transformer_jax.sweeps.local import WorkerProcess
 from transformer_jax.sweeps.status import status_of
@@ -51,9 +51,22 @@ def test_a_process_that_was_killed_is_reported_with_its_last_lines(folder, run):
     worker.conclude()
     assert run.attempt()["state"] == "failed" and run.attempt()["tries"] == 1
     assert "SIGKILL" in run.attempt()["error"] and run.attempt()["error"].endswith("\nso far so good")
+    worker = WorkerProcess(folder, [run])
+    worker.process.send_signal(signal.SIGRTMIN + 1)
+    worker.conclude()
+    assert f"killed by signal {signal.SIGRTMIN + 1}" in run.attempt()["error"]
 
 
-def test_a_full_disk_ends_the_launch_and_not_one_run_after_the_other(folder, run):
+def test_a_log_that_is_a_link_is_not_written(folder, run, tmp_path):
+    run.path.mkdir(parents=True)
+    run.log.symlink_to(tmp_path / "mine")
+    with pytest.raises(BadInput, match=r"log\.txt"):
+        WorkerProcess(folder, [run])
+    assert not (tmp_path / "mine").exists()
+
+
+def test_a_full_disk_ends_the_launch_and_not_one_run_after_the_other(folder, run, monkeypatch):
+    monkeypatch.setattr(local, "no_links", os.open)
     run.path.mkdir(parents=True)
     run.log.symlink_to("/dev/full")
     other = dataclasses.replace(run, path=run.path.with_name("seed-1"))

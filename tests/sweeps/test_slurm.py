@@ -146,6 +146,20 @@ def test_a_new_launch_asks_again_before_it_submits_what_may_be_running(folder, s
         states(Cluster(fails=(1,)), [run], detach=True)
 
 
+def test_a_job_is_queued_again_though_slurm_is_busy(squeue, monkeypatch, tmp_path):
+    """The first call of each command fails."""
+    monkeypatch.setenv("SLURM_JOB_ID", "9")
+    monkeypatch.delenv("SLURM_ARRAY_TASK_ID", raising=False)
+    monkeypatch.setattr(slurm, "SECONDS_TO_REQUEUE", (0.01, 0.01, 0.0))
+    busy = f"cd {tmp_path}; [ -e {{0}} ] || {{{{ : > {{0}}; exit 1; }}}};"
+    squeue(busy.format("asked") + "echo JOBID ST; echo 9 R", scontrol=busy.format("told") + 'echo "$@" > queued')
+    slurm.requeue()
+    assert (tmp_path / "queued").read_text() == "requeue 9\n"
+    squeue("exit 1")
+    with pytest.raises(NoAnswer):
+        slurm.requeue()
+
+
 @pytest.mark.parametrize(
     ("status", "state", "at_the_time", "exit_status", "again"),
     [

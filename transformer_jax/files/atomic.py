@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from transformer_jax.errors import BadInput, Failed
+from transformer_jax.files.paths import no_links
 from transformer_jax.files.progress import tell
 from transformer_jax.files.record import LARGEST_FILE, sealed
 from transformer_jax.files.storage_errors import PASSING
@@ -28,6 +29,7 @@ NOT_WRITABLE = {
 }
 NO_SYNC = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)  # of fsync, for a directory
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of flock
+TRIES, SECONDS_BETWEEN_TRIES = 4, 0.1  # to take a lock
 # Seconds before each further attempt after such an error: two minutes.
 WAITS = (1.0, 4.0, 15.0, 40.0, 60.0)
 # The end of the name of a file that is being written.
@@ -43,7 +45,7 @@ def write_atomically(path: Path, content: bytes, follow: bool = False) -> None:
     if path.exists() and not path.is_file() and not path.is_dir() and (follow or not path.is_symlink()):
         path.write_bytes(content)
         return
-    place = path.resolve() if follow and path.is_symlink() else path
+    place = Path(os.path.realpath(path)) if follow and path.is_symlink() else path
     unfinished = place.with_name(f"{place.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
     try:
         with open(unfinished, "xb") as file:
@@ -133,18 +135,23 @@ def locked(path: Path, wait: bool = True) -> Iterator[Callable[[], str]]:
 
     def taken_by() -> str:
         try:
-            content = patiently(path.read_text)
+            content = patiently(lambda: path.read_text(errors="replace"))
         except FileNotFoundError:
             content = "a process that has ended"
         return "" if content == own else content.partition("\n")[0] or "another process"
 
+    tries = TRIES
     while True:
-        with open(path, "a+", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)) as file:
+        with open(path, "a+", opener=no_links, errors="replace") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 file.seek(0)
                 holder = file.readline().strip()
+                if not wait and tries:  # `status` holds a lock for a moment
+                    tries -= 1
+                    time.sleep(SECONDS_BETWEEN_TRIES)
+                    continue
                 if not wait:
                     raise Locked(holder) from None
                 tell(f"{path}: waiting for {holder}")

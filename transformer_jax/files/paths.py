@@ -18,8 +18,11 @@ LONGEST_NAME = 255  # bytes of a name in a folder
 
 def bucket_copies() -> Path:
     """The folder of the copies of folders in buckets, each in a folder of its own, named by `COPY`."""
-    folder = os.environ.get("TRANSFORMER_JAX_BUCKETS") or "~/.cache/transformer_jax/buckets"
-    return Path(os.path.expanduser(folder)).absolute()  # which stays as it is for a user without a home directory
+    folder = os.path.expanduser(os.environ.get("TRANSFORMER_JAX_BUCKETS") or "~/.cache/transformer_jax/buckets")
+    if not os.path.isabs(folder):  # ~, too, for a user without a home directory
+        # It stays where it is when this process, or one that it starts, changes its directory.
+        folder = os.environ["TRANSFORMER_JAX_BUCKETS"] = os.path.abspath(folder)
+    return Path(folder)
 
 
 def as_typed(message: str) -> str:
@@ -57,9 +60,15 @@ def file_name(text: str, gap: str = "-") -> str:
 def inside(folder: Path, name: str, source: str | Path) -> Path:
     """The path of NAME or FOLDER/NAME below a folder. Raises BadInput for a path to elsewhere; `source` says it."""
     parts = name.split("/")
-    if not {"", ".", ".."}.isdisjoint(parts) or "\0" in name or max(map(len, parts)) > LONGEST_NAME:
+    longest = max(len(part.encode(errors="surrogatepass")) for part in parts)
+    if not {"", ".", ".."}.isdisjoint(parts) or "\0" in name or longest > LONGEST_NAME:
         raise BadInput(f"{source}: {name[:80]!r} is not the name of a file in this folder")
     return folder.joinpath(*parts)
+
+
+def no_links(name: str, flags: int) -> int:
+    """An opener for files that are appended to: in a folder of somebody else a link may lead anywhere."""
+    return os.open(name, flags | os.O_NOFOLLOW, 0o666)
 
 
 def plain_folder(path: Path) -> Path:

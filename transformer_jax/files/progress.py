@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from transformer_jax.errors import visible
-from transformer_jax.files.paths import as_typed
+from transformer_jax.files.paths import as_typed, no_links
 
 SECONDS_BETWEEN_LINES = 30.0
 # Lines that wait until a log can be written.
@@ -67,7 +67,7 @@ def logged(path: Path, after: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             if after.is_file():
                 path.parent.mkdir(exist_ok=True)
-                with open(path, "a", encoding="utf-8") as file:
+                with open(path, "a", encoding="utf-8", opener=no_links) as file:
                     file.write("\n".join([*waiting, ""]))
                 waiting.clear()
 

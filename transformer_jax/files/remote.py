@@ -215,11 +215,15 @@ def push(path: Path) -> None:
     with _state_of(path) as state:
         here = {f"{place.relative_to(top)}{LINK * place.is_symlink()}": place for place in _files_below(path, top)}
         versions = {name: _version(place) for name, place in here.items() if _is_copied(name, url)}
-        changed = [name for name, version in versions.items() if state.get(name, [0, None])[1] != version]
+        changed = [name for name, version in versions.items() if version and state.get(name, [0, None])[1] != version]
 
         def upload(name: str) -> None:
-            content: str | Path = os.readlink(here[name]) if name.endswith(LINK) else here[name]
-            state[name] = [_upload(name, content, state.get(name, [0])[0], top.name), versions[name]]
+            try:
+                content: str | Path = os.readlink(here[name]) if name.endswith(LINK) else here[name]
+                state[name] = [_upload(name, content, state.get(name, [0])[0], top.name), versions[name]]
+            except (FileNotFoundError, Failed):
+                if os.path.lexists(here[name]):
+                    raise
 
         _in_threads(upload, changed)
 

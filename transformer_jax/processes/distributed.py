@@ -176,7 +176,8 @@ def check_flags(coordinator: str | None, count: int | None, number: int | None) 
     if flags.count(None) == 3 or (count == 1 and flags.count(None) == 2):
         return False
     host, _, port = (coordinator or "").rpartition(":")
-    if count is None or number is None or not 0 <= number < count or not host or not port.isdecimal():
+    is_port = port.isdecimal() and 0 < int(port) < 1 << 16
+    if count is None or number is None or not 0 <= number < count or not host or not is_port:
         raise BadInput(
             f"--coordinator={coordinator} --processes={count} --process-id={number}: give all three: "
             "HOST:PORT of the machine of process 0, N, and a number below N"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from transformer_jax.files import remote
-from transformer_jax.files.atomic import explained, write_json
+from transformer_jax.files.atomic import NO_LOCKS, explained, write_json
 from transformer_jax.files.record import read_if_sound
 from transformer_jax.runs.metrics import newest_metrics
 
@@ -61,7 +61,7 @@ def status_of_run(run: Path) -> dict[str, Any]:
     state = record.get("state", "stopped" if step else "waiting")
     holder = ""  # process 7 on HOST
     with contextlib.suppress(OSError):
-        holder = lock.read_text().partition("\n")[0]
+        holder = lock.read_text(errors="replace").partition("\n")[0]
     is_renewed = remote.is_renewed(lock)
     if is_held(lock) or is_renewed or (holder and not holder.endswith(f" on {socket.gethostname()}")):
         state = "running"  # the locks of another machine may not be visible
@@ -83,14 +83,14 @@ def status_of_run(run: Path) -> dict[str, Any]:
 
 
 def is_held(lock: Path) -> bool:
-    """Whether a process holds this lock, as far as locks can tell."""
+    """Whether a process holds this lock; perhaps one does where locks do not work."""
     try:
         with open(lock) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # no such file, or a file system without locks
-        return False
+    except OSError as error:
+        return error.errno in NO_LOCKS
     return False
 
 

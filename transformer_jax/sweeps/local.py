@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from transformer_jax.files.atomic import explained
+from transformer_jax.files.paths import no_links
 from transformer_jax.sweeps.folder import SweepFolder
 from transformer_jax.sweeps.run import Job, SweepRun, now
 
@@ -39,9 +40,9 @@ class WorkerProcess:
                 run.path.mkdir(parents=True, exist_ok=True)
             for run in runs[1:]:
                 place = os.path.relpath(first.log, run.path)
-                with open(run.log, "ab") as log:
+                with open(run.log, "ab", opener=no_links) as log:
                     log.write(f"trained together with {first.name}: see {place}\n".encode())
-            with open(first.log, "ab") as log:
+            with open(first.log, "ab", opener=no_links) as log:
                 self.process = subprocess.Popen(
                     [*PYTHON, "-m", "transformer_jax.sweeps.worker", sweep.path, *(run.run_id for run in runs)],
                     stdin=subprocess.PIPE,
@@ -62,7 +63,9 @@ class WorkerProcess:
         self.ask_to_stop()  # closes the pipe
         state, error = "stopped", ""  # by SIGTERM before it had a handler for the signal
         if status != -signal.SIGTERM:
-            how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+            names = {number.value: number.name for number in signal.Signals}  # real-time signals have none
+            killed = f"was killed by {names.get(-status, f'signal {-status}')}"
+            how = killed if status < 0 else f"ended with status {status}"
             state, error = "failed", f"the process {how}; its last lines:\n{last_lines(self.runs[0].log)}"
         for run in self.runs:
             attempt = run.attempt()

@@ -31,6 +31,8 @@ from transformer_jax.sweeps.status import Progress
 
 # A job is over after this number of answers of squeue without it; the seconds between them before jobs are submitted.
 ABSENT, SECONDS_TO_SETTLE = 3, 5.0
+# Seconds before each further attempt to queue a job again, which is killed soon; the last has none after it.
+SECONDS_TO_REQUEUE = (1.0, 3.0, 6.0, 0.0)
 # States of squeue in which a job does nothing more: those where it did not end by itself, and all.
 BROKEN = {"F", "TO", "NF", "OOM", "BF", "DL"}
 OVER = BROKEN | {"CD", "CA", "PR"}
@@ -74,9 +76,16 @@ def requeue() -> None:
     number = os.environ["SLURM_JOB_ID"]
     if "SLURM_ARRAY_TASK_ID" in os.environ:
         number = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
-    if job_states("--jobs", number).get(number) in RUNNING:
-        tell(f"job {number} is queued again")
-        subprocess.run(["scontrol", "requeue", number], check=True)
+    for seconds in SECONDS_TO_REQUEUE:  # many jobs may reach their limit at once
+        try:
+            if job_states("--jobs", number).get(number) in RUNNING:
+                tell(f"job {number} is queued again")
+                subprocess.run(["scontrol", "requeue", number], check=True)
+            return
+        except (NoAnswer, subprocess.CalledProcessError):
+            if not seconds:
+                raise
+            time.sleep(seconds)
 
 
 @dataclasses.dataclass(frozen=True)
