@@ -18,7 +18,7 @@ Scale `short` has the recipe itself, its dropout of 0.5 included, for 8,000 of t
 first run, from 0.82 s per update of transformer_xl and 0.42 s of sinusoidal on one core of an AMD EPYC (Zen 4), in this
 order: transformer_xl and the same with shared layers, seeds 0, 1 and 2 (11 core-hours), sinusoidal, seed 0 (1):
 
-    transformer-jax sweep experiments/scan.py --scale=short --workdir=runs/scan --jobs=2 --seeds=1 \\
+    transformer-jax sweep experiments/scan.py --scale=short --workdir=runs/scan --jobs=2 --seeds=0,1,2 \\
         --only=transformer_xl --only="transformer_xl, shared layers"
 
 The rate is constant, so that fewer updates need no other schedule. Checkpoints of every 1,000 updates are kept:

@@ -319,17 +319,27 @@ def test_exact_match_with_the_length_given_is_on_the_page_of_scan():
 
 
 def test_the_learning_curves_of_scan_are_the_archived_ones():
-    shares: dict[str, list[str]] = {}
+    """Of two seeds each; there is a dash where a run was stopped before."""
+    shares: dict[str, dict[tuple[str, str, str], str]] = {}
+    given = []  # with the right length
     with open(RESULTS / "scan/by_updates.csv", newline="") as file:
         for line in csv.DictReader(file):
-            row = shares.setdefault(f"{int(line['updates']):,}", ["", "", "", ""])
-            first = 2 if "shared" in line["variant"] else 0
-            for column, split in enumerate(("test", "valid"), first):
-                row[column] = f"{100 * int(line[f'{split}_right']) / int(line[f'{split}_pairs']):.1f}"
+            for split in ("test", "valid"):
+                share = 100 * int(line[f"{split}_right"]) / int(line[f"{split}_pairs"])
+                at = shares.setdefault(f"{int(line['updates']):,}", {})
+                at[line["variant"], split, line["seed"]] = f"{share:.1f}"
+            if line["test_right_length_given"]:
+                given.append(f"{100 * int(line['test_right_length_given']) / int(line['test_pairs']):.1f} %")
+    columns = [(v, split) for v in ("transformer_xl", "transformer_xl, shared layers") for split in ("test", "valid")]
     table = [row for row in rows("results/scan/README.md", "| ") if row[0].endswith(",000")]
-    assert table == [[updates, *found] for updates, found in shares.items()]
-    last = [row[1] for row in table][-1]
-    assert f"has {last} % after 8,000 updates" in (RESULTS / "scan/README.md").read_text()
+    assert table == [
+        [updates, *(", ".join(found.get((*column, seed), "–") for seed in "01") for column in columns)]
+        for updates, found in shares.items()
+    ]
+    plain, shared = table[-1][1].replace(", ", " and "), table[-1][3].removeprefix("–, ")
+    page = (RESULTS / "scan/README.md").read_text()
+    assert f"have {plain} % after 8,000 updates, one with shared layers has {shared} %" in page
+    assert f"seed 1 is right on {given[0]}, with shared layers on {given[1]}" in page
 
 
 def test_the_scores_of_multi30k_are_those_of_sacrebleu():
