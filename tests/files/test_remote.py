@@ -309,7 +309,7 @@ def test_a_disk_that_is_full_here_does_not_end_the_renewal_of_locks_silently(url
 
 
 def test_a_file_that_vanishes_is_not_uploaded(url, monkeypatch):
-    path, upload = copy(f"{url}/gone"), remote._upload
+    path, upload = copy(f"{url}/vanished"), remote._upload
 
     def slow(name, content, *more):
         (path / "temporary").unlink(missing_ok=True)
@@ -320,7 +320,7 @@ def test_a_file_that_vanishes_is_not_uploaded(url, monkeypatch):
     for name in ("temporary", "kept"):
         (path / name).write_text(name)
     remote.push(path)
-    assert there(f"{url}/gone") == {"kept": "kept"}
+    assert there(f"{url}/vanished") == {"kept": "kept"}
 
 
 def test_a_command_that_is_mistyped_leaves_no_copy(url, copies, capsys):

@@ -83,7 +83,7 @@ RATES = {"optimizer.learning_rate": ("log_uniform", 1e-4, 1e-2)}
         (
             [],
             {"analyses": {"word_perplexity": f"{ROOT}/experiments/heads.py:what_heads_do"}},
-            "analyses['word_perplexity']: is a name that",
+            "analyses['word_perplexity']: is the name of",
         ),
         ([FOUR], {"tune": (0, 2)}, "tune = (0, 2): must be two or more different positive factors"),
         ([Variant("small", {"model.vocab_size": 100})], {}, "model.vocab_size has no effect here"),

@@ -13,7 +13,7 @@ from transformer_jax import extension, schema
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput, ConfigError, did_you_mean
 from transformer_jax.files.paths import LONGEST_NAME
-from transformer_jax.metric_names import COMPARED, IN_REPORTS
+from transformer_jax.metric_names import COMPARED
 from transformer_jax.runs.records import NAMED_WEIGHTS
 from transformer_jax.schema import MAX_SEED
 from transformer_jax.sweeps.definition import SOURCES, Sweep, Variant, base_values, changed, margins, repeated
@@ -158,8 +158,8 @@ def _metric_problems(sweep: Sweep, experiments: Sequence[ExperimentConfig]) -> l
     ]
     if sweep.weights == "ema" and experiments and all(config.optimizer.ema is None for config in experiments):
         problems.append("weights = 'ema': needs optimizer.ema in a variant")
-    for name in sweep.analyses.keys() & {*IN_REPORTS, *set().union(*custom)}:
-        problems.append(f"analyses[{name!r}]: is a name that reports use for something else; choose another one")
+    for name in sweep.analyses.keys() & {"word_perplexity", *set().union(*custom)}:
+        problems.append(f"analyses[{name!r}]: is the name of a metric; choose another one")
     if not all(_is_number(margin) and margin > 0 for margin in margins(sweep).values()):
         problems.append(f"margin = {sweep.margin!r}: must be positive")
     if None in margins(sweep):
