@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.places import ROOT
 from transformer_jax import cli
+from transformer_jax.extension import load_object
 from transformer_jax.version import __version__
 
 BASE = f"--config={ROOT / 'configs/base.py'}"
@@ -84,6 +85,16 @@ def test_an_internal_error_is_a_traceback_and_exit_1(run, monkeypatch):
     monkeypatch.setattr("transformer_jax.commands.inspect.options_table", lambda: {}["key"])
     status, _, err = run("inspect", "--options")
     assert status == 1 and err.startswith("Traceback") and err.endswith("error: KeyError: 'key'. This is a bug\n")
+
+
+def test_an_error_in_custom_code_names_its_file(run, monkeypatch, tmp_path):
+    """Also where nothing expects it, as in the middle of a training."""
+    (tmp_path / "mine.py").write_text("def mine(values):\n    return values['key']\n")
+    mine = load_object(f"{tmp_path}/mine.py:mine")
+    monkeypatch.setattr("transformer_jax.commands.inspect.options_table", lambda: mine({}))
+    status, _, err = run("inspect", "--options")
+    assert status == 2 and err.endswith("mine.py raised KeyError: 'key'\n")
+    assert "return values['key']" in err and "inspect.py" not in err
 
 
 @pytest.mark.parametrize("text", ["RESOURCE_EXHAUSTED: too large", "INTERNAL: Out of memory allocating 64 bytes."])

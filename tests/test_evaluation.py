@@ -181,7 +181,7 @@ def test_a_score_has_the_digest_of_the_code_that_made_it(folder, run, tmp_path):
     model = load_run(folder, "averaged")
     model.__class__ = Edited
     measure = evaluate_run(model, decode, test_set).record["measures"]["mine"]
-    assert measure == {"score": 1.0, "signature": f"{file}:mine|sha256:{digest[:12]}"}
+    assert measure == {"score": 1.0, "signature": f"{file.name}:mine|sha256:{digest[:12]}"}
 
 
 def test_a_sweeps_run_is_measured_again_unless_it_was_measured_so(folder, monkeypatch):
@@ -194,6 +194,7 @@ def test_a_sweeps_run_is_measured_again_unless_it_was_measured_so(folder, monkey
         record = {**identity(model, decode, test_set, metrics), "decode": dataclasses.asdict(decode), "n": 2}
         record |= {"measures": {key: {"score": 1.0} for key in ("bleu", "chrf")}, "perplexity": {"per_token": 2.0}}
         record |= {"exact_match": {"right": 0, "total": 2}, "test_set": "test", "weights": weights}
+        record["sentence_scores"] = {}
         return Evaluation({**record, "hypotheses_sha256": evaluation_records.lines_sha256(["a", "b"])}, ["a", "b"])
 
     monkeypatch.setattr(worker, "evaluate_run", evaluation)

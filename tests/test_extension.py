@@ -22,6 +22,15 @@ def test_a_file_is_executed_once_until_it_is_edited(mine):
     assert load_object("mine.py:Norm").edited
 
 
+def test_a_file_is_executed_again_if_a_module_in_its_files_is_edited(mine):
+    (mine.parent / "my_words.py").write_text("WORD = 'a'\n")
+    mine.write_text("from my_words import WORD\nFILES = ['my_words.py']\nclass Norm: word = WORD\n")
+    first = load_object("mine.py:Norm")
+    assert load_object("mine.py:Norm") is first and first.word == "a"
+    (mine.parent / "my_words.py").write_text("WORD = 'another'\n")
+    assert load_object("mine.py:Norm").word == "another"
+
+
 @pytest.mark.parametrize(
     ("address", "message"),
     [

@@ -19,7 +19,7 @@ from typing import NoReturn
 from transformer_jax.commands.arguments import Parser
 from transformer_jax.commands.configuration import split_overrides
 from transformer_jax.errors import BadInput, ConfigError, Failed, did_you_mean, is_of_memory, visible
-from transformer_jax.extension import UserCodeError
+from transformer_jax.extension import UserCodeError, custom_files
 from transformer_jax.extras import require
 from transformer_jax.files import output, paths, remote
 from transformer_jax.version import __version__
@@ -63,6 +63,10 @@ def main(arguments: list[str] | None = None) -> int:
         elif "JAX_PLATFORMS" in os.environ and _is_of_backends(error):
             platforms = os.environ["JAX_PLATFORMS"]
             _report(f"error: JAX_PLATFORMS={platforms}: JAX finds no such devices; is the plugin of JAX installed?")
+            return 2
+        elif files := custom_files(error):
+            custom = UserCodeError(files, error)
+            _report(custom.traceback.rstrip("\n"), f"error: {visible(str(custom))}")
             return 2
         else:
             _report(*map(visible, traceback.format_exc().splitlines()))

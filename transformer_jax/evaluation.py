@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 from unicodedata import normalize
 
@@ -31,7 +32,8 @@ class Metric(NamedTuple):
 
     @property
     def signature(self) -> str:
-        return f"{self.function.address}|sha256:{self.code[:12]}"
+        """Without folders: the same code is the same metric, wherever the command runs."""
+        return f"{Path(self.function.address).name}|sha256:{self.code[:12]}"
 
 
 class Measure(NamedTuple):

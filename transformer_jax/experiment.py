@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax import bootstrap, evaluation, extension
@@ -20,8 +21,10 @@ from transformer_jax.data.tokenizer import UNK
 from transformer_jax.errors import BadInput, Diverged
 from transformer_jax.files.atomic import explained, write_atomically, write_record
 from transformer_jax.files.paths import plain_folder
+from transformer_jax.files.record import read_if_sound
 from transformer_jax.metric_names import TRANSLATIONS, VALIDATION
-from transformer_jax.model.transformer import abstract_params
+from transformer_jax.model.transformer import Transformer, abstract_params
+from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.processes.distributed import processes
 from transformer_jax.processes.hardware import keep_freed_memory
@@ -29,7 +32,7 @@ from transformer_jax.runs import records as evaluation_records
 from transformer_jax.runs.export import other_shapes
 from transformer_jax.runs.folder import RunFolder, facts_of
 from transformer_jax.runs.tracking import maker
-from transformer_jax.schema import is_meant_as_address
+from transformer_jax.schema import is_address, is_meant_as_address
 from transformer_jax.training.debugging import Debugging
 from transformer_jax.training.kernels import with_checked_attention
 from transformer_jax.training.recorder import Ending
@@ -135,7 +138,7 @@ def try_out(config: ExperimentConfig) -> None:
     """Checks what the schema cannot, before data is prepared: names of optax, measured metrics, custom code."""
     schedule = make_schedule(config.optimizer, config.model.base_d_model, config.train.steps)
     optimizer = optimizer_of(config.optimizer, schedule)
-    check_loss(config.train)
+    check_loss(config.train, config.model.target_vocab_size or config.model.vocab_size)
     custom = evaluation.load_metrics(config.decode.metrics)
     measured = [*VALIDATION, *([*TRANSLATIONS, *custom] if config.decode.bleu_sentences else ())]
     if config.train.best_metric not in measured:
@@ -155,10 +158,20 @@ def try_out(config: ExperimentConfig) -> None:
             raise BadInput(f"model.parts.{name}: is a class, which the run could not find again; give {address}")
     if parts:
         shallow = dataclasses.replace(config.model, num_encoder_layers=1, num_decoder_layers=1)  # all layers are alike
-        with extension.running(extension.file_of(next(iter(parts.values())))):
-            abstract_params(shallow)
-    if config.optimizer.groups:  # each must have parameters
-        jax.eval_shape(optimizer.init, abstract_params(config.model))
+        with extension.running(*map(extension.file_of, parts.values())):
+            _try_model(shallow)
+    if config.optimizer.groups or is_address(config.optimizer.name):  # each group must have parameters
+        params = abstract_params(config.model)
+        jax.eval_shape(lambda params: optimizer.update(params, optimizer.init(params), params), params)
+
+
+def _try_model(config: ModelConfig) -> None:
+    """Traces a model with custom modules: its parameters, and then its output, in training and without dropout."""
+    params = abstract_params(config)
+    source, target = jnp.ones((2, 3), jnp.int32), jnp.ones((2, 2), jnp.int32)
+    for deterministic in (True, False):
+        apply = functools.partial(Transformer(config).apply, deterministic=deterministic)
+        jax.eval_shape(apply, {"params": params}, source, target, rngs={"dropout": jax.random.key(0)})
 
 
 def prepared_data(experiment: ExperimentConfig, folder: RunFolder) -> Prepared:
@@ -239,12 +252,20 @@ class Evaluation(NamedTuple):
     hypotheses: list[str]
 
     def save(self, directory: Path, name: str) -> None:
-        """Writes the translations, one per line, then the scores: where there are scores, there are translations."""
+        """Writes the translations, one per line, then the scores: where there are scores, there are translations.
+
+        Scores that other custom metrics have given the same translations are kept.
+        """
+        record = {**self.record}
+        before: Any = read_if_sound(directory / f"{name}.json", evaluation_records.Record) or {}
+        if all(before.get(key) == record[key] for key in ("test_set_sha256", "hypotheses_sha256")):
+            for key in ("metrics", "measures", "sentence_scores"):
+                record[key] = {**before.get(key, {}), **record[key]}
         with explained(directory):
             plain_folder(directory).mkdir(exist_ok=True)
             lines = "".join(f"{hypothesis}\n" for hypothesis in self.hypotheses)
             write_atomically(directory / f"{name}.txt", lines.encode())
-            write_record(directory / f"{name}.json", self.record)
+            write_record(directory / f"{name}.json", record)
 
 
 def evaluate_run(

@@ -3,12 +3,12 @@
 import ast
 import contextlib
 import dataclasses
-import functools
 import importlib.util
 import inspect
 import json
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,28 +20,46 @@ from transformer_jax.files.digests import json_sha256, sha256
 
 # A list of this name in a custom file names other files on which it depends, such as word lists or modules.
 FILES = "FILES"
+# The module of path/to/file.py is called transformer_jax_user_file.
+PREFIX = "transformer_jax_user_"
+# Where modules are that no run copies: of this package, installed ones and Python's.
+INSTALLED = [
+    Path(__file__).resolve().parent,
+    *(Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "purelib", "platlib")),
+]
+# Folders of copies of custom files and of their modules, which these files import in place of the current versions.
+copies = set[Path]()
 
 
 class UserCodeError(BadInput):
     """Custom code raised an exception: the one case in which a user needs a traceback, from that file on."""
 
-    def __init__(self, path: str, error: BaseException):
-        super().__init__(f"{path} raised {type(error).__name__}: {error}")
-        frame, file = error.__traceback__, Path(path).resolve()
-        while frame is not None and Path(frame.tb_frame.f_code.co_filename).resolve() != file:
+    def __init__(self, paths: Sequence[str], error: BaseException):
+        blamed, first, frame = paths[0], None, error.__traceback__
+        files = {Path(path).resolve(): path for path in paths}
+        while frame is not None:
+            if (file := Path(frame.tb_frame.f_code.co_filename).resolve()) in files:
+                blamed, first = files[file], first or frame
             frame = frame.tb_next
-        self.traceback = "".join(traceback.format_exception(error.with_traceback(frame)))
+        super().__init__(f"{blamed} raised {type(error).__name__}: {error}")
+        self.traceback = "".join(traceback.format_exception(error.with_traceback(first or error.__traceback__)))
 
 
 @contextlib.contextmanager
-def running(path: str) -> Iterator[None]:
-    """Runs custom code of a file: its exceptions are reported with their traceback inside that file."""
+def running(*paths: str) -> Iterator[None]:
+    """Runs custom code of files: its exceptions are reported with their traceback from the first of them on."""
     try:
         yield
     except BadInput:
         raise
     except (Exception, SystemExit) as error:
-        raise UserCodeError(path, error) from error
+        raise UserCodeError(paths, error) from error
+
+
+def custom_files(error: BaseException) -> list[str]:
+    """The custom files whose code an exception passed."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return [each.f_code.co_filename for each in frames if each.f_globals.get("__name__", "").startswith(PREFIX)]
 
 
 def file_of(address: str) -> str:
@@ -56,9 +74,8 @@ def load_module(path: str, what: str = "Python file") -> ModuleType:
     file = Path(path)
     if file.suffix != ".py" or not file.is_file():
         raise BadInput(f"{path}: no such {what} in {Path.cwd()} (its name must end in .py)")
-    if (folder := str(file.resolve().parent)) not in sys.path:
-        sys.path.append(folder)
-    name = f"transformer_jax_user_{file.stem}"
+    _import_from(file.resolve())
+    name = f"{PREFIX}{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None  # a .py file always has a loader
     module = importlib.util.module_from_spec(spec)
@@ -66,6 +83,39 @@ def load_module(path: str, what: str = "Python file") -> ModuleType:
     with running(path):
         spec.loader.exec_module(module)
     return module
+
+
+def _import_from(file: Path) -> None:
+    """Makes the modules beside a custom file importable: after installed packages, but copies of a run before them.
+
+    What was imported from the copies of another run is forgotten.
+    """
+    folder = file.parent
+    stale = {copy for copy in copies if copy == folder or copy.parent != folder.parent}
+    sys.path[:] = [place for place in sys.path if Path(place) not in stale]
+    _forget(place for place in imported_files().values() if any(place.is_relative_to(copy) for copy in stale))
+    if folder in copies:
+        copied = {each.stem for each in folder.iterdir()} - {file.stem}
+        _forget(place for name, place in imported_files().items() if name.partition(".")[0] in copied)
+        sys.path.insert(0, str(folder))
+    elif str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def _forget(files: Iterable[Path]) -> None:
+    """Lets the modules of these files be imported anew, with all of their packages."""
+    places = set(files)
+    names = {name.partition(".")[0] for name, file in imported_files().items() if file in places}
+    for name in [*sys.modules]:
+        if name.partition(".")[0] in names and not name.startswith(PREFIX):
+            del sys.modules[name]
+
+
+def imported_files() -> dict[str, Path]:
+    """The file of each module that was imported, but of no installed package."""
+    found = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
+    files = {name: Path(file).resolve() for name, file in found.items() if isinstance(file, str)}
+    return {name: file for name, file in files.items() if not any(map(file.is_relative_to, INSTALLED))}
 
 
 def load_object(address: str) -> Any:
@@ -81,14 +131,27 @@ def load_object(address: str) -> Any:
 
 
 def module_once(path: str) -> ModuleType:
-    """The module of a custom file. It is executed again only after an edit: linen and jit tell classes by identity."""
+    """The module of a custom file, executed again only after an edit of it or of the modules in its FILES.
+
+    linen and jit tell classes by identity.
+    """
     place = Path(path).resolve()
-    return _module_at(path, place, place.read_bytes() if place.is_file() else b"")
+    module, contents = _loaded.get(place, (None, {}))
+    if module is None or any(_content(file) != content for file, content in contents.items()):
+        _forget(contents)
+        module = load_module(path)
+        files = [file.resolve() for file in _places(path, _named_in(module, path, FILES)).values()]
+        modules = [place, *(file for file in files if file.suffix == ".py")]
+        _loaded[place] = module, {file: _content(file) for file in modules}
+    return module
 
 
-@functools.cache
-def _module_at(path: str, place: Path, content: bytes) -> ModuleType:
-    return load_module(path)
+# Modules of custom files, and the contents of these files and of the modules in their FILES.
+_loaded: dict[Path, tuple[ModuleType, dict[Path, bytes]]] = {}
+
+
+def _content(file: Path) -> bytes:
+    return file.read_bytes() if file.is_file() else b""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +188,11 @@ def read_code(address: str) -> CustomCode:
 
 def named_in(path: str, variable: str) -> list[str]:
     """The texts or paths in a variable of a custom file: one or several; none where it is not defined."""
-    named = vars(module_once(path)).get(variable, ())
+    return _named_in(module_once(path), path, variable)
+
+
+def _named_in(module: ModuleType, path: str, variable: str) -> list[str]:
+    named = vars(module).get(variable, ())
     try:
         return [*map(os.fspath, [named] if isinstance(named, str | os.PathLike) else named)]
     except TypeError:

@@ -103,6 +103,20 @@ def test_the_scores_as_json_are_the_record_without_its_sentences(folder, record,
     assert "sentences" not in shown and shown == {name: record[name] for name in shown}
 
 
+def test_the_scores_of_other_metrics_are_kept(folder, record, tmp_path):
+    """As those of a sweep's run, which is evaluated once more with another metric; not of other translations."""
+    metrics, path = tmp_path / "mine.py", folder / "translations/test.averaged.json"
+    metrics.write_text("def one(h, r): return 1.0\ndef each(h, r): return [2.0] * len(h)\ndef two(h, r): return 2.0\n")
+    for name in ("one", "each", "two"):
+        evaluate(folder, f"--config.decode.metrics={metrics}:{name}")
+    both = read_record(path)
+    assert [both["measures"][name]["score"] for name in ("one", "each", "two")] == [1.0, 2.0, 2.0]
+    assert both["sentence_scores"]["each"] == [2.0] * PRIME and both["metrics"].keys() == {"one", "each", "two"}
+    write_record(path, both | {"hypotheses_sha256": "of others"})
+    evaluate(folder)
+    assert read_record(path)["measures"].keys() == record["measures"].keys()
+
+
 def test_a_metric_of_sentences_is_compared(folder, record, capsys, tmp_path):
     """With the other's scores of sentences, unless another version of the metric's code made them."""
     metric = tmp_path / "mine.py"
@@ -112,7 +126,7 @@ def test_a_metric_of_sentences_is_compared(folder, record, capsys, tmp_path):
     (tmp_path / "x.txt").write_bytes((folder / "translations/test.averaged.txt").read_bytes())
     digest = read_code(f"{metric}:mine").digest[:12]
     for made_by, compared in ((digest, True), ("another", False)):
-        measures = record["measures"] | {"mine": {"score": 1.0, "signature": f"{metric}:mine|sha256:{made_by}"}}
+        measures = record["measures"] | {"mine": {"score": 1.0, "signature": f"{metric.name}:mine|sha256:{made_by}"}}
         write_record(path, record | kept | {"measures": measures})
         evaluate(folder, f"--against={path}", f"--config.decode.metrics={metric}:mine")
         out, err = capsys.readouterr()
@@ -157,7 +171,7 @@ def test_another_search_has_separate_files_and_a_comparison_prints_and_checks_th
     usual = (folder / "translations" / "test.averaged.json").read_bytes()
     metrics = f"--config.decode.metrics={ROOT}/examples/exact_match.py:exact_match"
     evaluate(folder, "--beam=1", "--config.decode.eos=oracle_length", metrics)
-    assert f"{ROOT}/examples/exact_match.py:exact_match|sha256:" in capsys.readouterr().out
+    assert "exact_match.py:exact_match|sha256:" in capsys.readouterr().out
     path = folder / "translations" / "test.averaged.beam=1.eos=oracle_length.json"
     assert (folder / "translations" / "test.averaged.json").read_bytes() == usual
     assert json.loads(path.read_text())["decode"]["beam"] == 1

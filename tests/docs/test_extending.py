@@ -62,7 +62,7 @@ def test_custom_code_makes_the_updates_that_it_defines(mine):
 
 
 def use_loss(address):
-    check_loss(TrainConfig(loss=address))
+    check_loss(TrainConfig(loss=address), 8)
 
 
 def use_schedule(address):
@@ -122,11 +122,87 @@ def test_a_custom_optimizer_gets_optimizer_kwargs(mine):
         optimizer_of(dataclasses.replace(settings, kwargs={"sped": 2}), lambda count: 0.1)
 
 
+@pytest.mark.parametrize("way", ["path_aware_map", "tree_map_with_path", "multi_transform"])
+def test_a_custom_optimizer_may_choose_parameters_by_name(mine, way):
+    text = """
+from flax import traverse_util
+
+def mine(learning_rate):
+    return optax.multi_transform({"slow": optax.sgd(0.0), "fast": optax.sgd(learning_rate)}, labels)
+
+def slow(name):
+    return "slow" if "embedding" in name else "fast"
+
+def labels(params):
+    if WAY == "path_aware_map":
+        return traverse_util.path_aware_map(lambda path, _: slow(path[0]), params)
+    if WAY == "tree_map_with_path":
+        return jax.tree_util.tree_map_with_path(lambda path, _: slow(path[0].key), params)
+    return {name: slow(name) for name in params}
+"""
+    config = experiment(optimizer__name=mine(text.replace("WAY", repr(way))))
+    try_out(config)
+    run, (batch,) = Trainer(config), batches(1)
+    before, (after, _) = run.new(), (run.train([batch]), None)
+    moved = jax.tree.map(lambda a, b: bool((a != b).any()), before.params, after.params)
+    assert {name: any(jax.tree.leaves(of)) for name, of in moved.items()} == {
+        name: "embedding" not in name for name in moved
+    }
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "error"),
+    [
+        ("optimizer__name", "def mine(learning_rate):\n    return optax.stateless(lambda u, p: p['no'])", "KeyError"),
+        ("optimizer__schedule", "def mine(peak):\n    return lambda n: peak if n < 3 else 0.0", "TracerBoolConversion"),
+    ],
+)
+def test_an_error_in_an_optimizer_or_a_schedule_is_shown_where_it_is(mine, option, text, error):
+    with pytest.raises(UserCodeError, match=rf"^\S+/mine\.py raised {error}") as caught:
+        try_out(experiment(**{option: mine(text)}))
+    assert text.splitlines()[-1].strip() in caught.value.traceback
+
+
+def test_a_loss_may_know_the_vocabulary(mine):
+    text = "def mine(a, b, c): return label_smoothed_cross_entropy(a + jnp.zeros((1, 1, 20)), b, c)"
+    try_out(experiment(train__loss=mine(text), model__vocab_size=20))
+
+
+PARTS = """
+from flax import linen as nn
+from transformer_jax import FeedForward, MultiHeadAttention
+
+class Attention(MultiHeadAttention):
+    pass
+
+class OfOneToken(FeedForward):
+    def __call__(self, x_BTD, deterministic=True):
+        return x_BTD + jnp.ones((1, 1, x_BTD.shape[1]))
+
+class InTraining(FeedForward):
+    def __call__(self, x_BTD, deterministic=True):
+        return x_BTD if deterministic else self.noise(x_BTD)
+
+    def noise(self, x_BTD):
+        return x_BTD + jax.random.normal(self.make_rng("noise"), x_BTD.shape)
+"""
+
+
+@pytest.mark.parametrize(("name", "line"), [("OfOneToken", "jnp.ones"), ("InTraining", "make_rng")])
+def test_custom_modules_are_tried_in_training_and_on_several_tokens(mine, tmp_path, name, line):
+    """The file with the error is named, of the two."""
+    (tmp_path / "sound.py").write_text(HEAD + PARTS)
+    parts = {"attention": f"{tmp_path}/sound.py:Attention", "feed_forward": mine(PARTS, name)}
+    with pytest.raises(UserCodeError, match=r"mine\.py raised") as caught:
+        try_out(experiment(model__parts=parts))
+    assert line in caught.value.traceback
+
+
 def test_a_metric_may_ask_for_the_sources_and_is_known_by_its_file(mine):
     address = mine("def longer(hypotheses, references, sources): return len(sources[0]) / len(hypotheses[0])", "longer")
     (measure,) = custom_scores(load_metrics([address]), ["abcd"], ["ab"], ["x"]).values()
     assert measure.score == 2.0
-    assert re.fullmatch(re.escape(address) + r"\|sha256:[0-9a-f]{12}", measure.signature)
+    assert re.fullmatch(re.escape("mine.py:longer") + r"\|sha256:[0-9a-f]{12}", measure.signature)
 
 
 def test_a_metric_has_a_name_of_its_own(mine, tmp_path):

@@ -98,6 +98,41 @@ def test_inference_uses_the_modules_of_the_training(mine, capsys, monkeypatch):
     assert sys.modules["beside_the_norm"].SCALE == 1
 
 
+@pytest.mark.parametrize("is_package", [False, True])
+def test_inference_uses_the_package_of_the_training(mine, monkeypatch, is_package):
+    """One beside the file or on PYTHONPATH, with and without an __init__.py; the rest of it is copied, too."""
+    package = mine / "lib" / "my_package"
+    package.mkdir(parents=True)
+    monkeypatch.setattr("sys.path", [str(mine / "lib"), *sys.path])
+    (package / "scale.py").write_text("from my_package.rest import ONE\nSCALE = ONE\n")
+    (package / "rest.py").write_text("ONE = 1\n")
+    if is_package:
+        (package / "__init__.py").write_text("")
+    text = "from my_package.scale import SCALE\nFILES = ['lib/my_package/scale.py']\nclass Norm: scale = SCALE\n"
+    (mine / "mine.py").write_text(text)
+    config = experiment(model__parts={"feed_forward": "mine.py:Norm"})
+    begun(RunFolder(mine / "run"), config)
+    (package / "scale.py").write_text("SCALE = 100\n")
+    found = RunFolder(mine / "run").load_config().model.parts.feed_forward
+    assert "run/code" in found and load_object(found).scale == 1
+    assert load_object("mine.py:Norm").scale == 100
+    shutil.rmtree(mine / "lib")
+    assert load_object(RunFolder(mine / "run").load_config().model.parts.feed_forward).scale == 1
+
+
+def test_two_runs_with_different_modules_in_one_process(mine):
+    """Each model has the module that it was trained with, in any order."""
+    (mine / "mine.py").write_text("import my_scale\nFILES = ['my_scale.py']\nclass Norm: scale = my_scale.SCALE\n")
+    config = experiment(model__parts={"feed_forward": "mine.py:Norm"})
+    for scale in (1, 2, 3):
+        (mine / "my_scale.py").write_text(f"SCALE = {scale}\n")
+        begun(RunFolder(mine / f"run{scale}"), config)
+    for scale in (1, 3, 2, 1):
+        found = RunFolder(mine / f"run{scale}").load_config().model.parts.feed_forward
+        assert ("/code/" in found) == (scale != 3)
+        assert load_object(found).scale == scale
+
+
 def test_a_metric_may_be_edited_after_the_training(mine, capsys):
     (mine / "mine.py").write_text("def exact(hypotheses, references): return 0\n")
     config = experiment(decode__metrics=("mine.py:exact",))

@@ -141,6 +141,13 @@ def test_a_config_that_was_changed_is_told_of(run, capfd):
         read_weights(run, "averaged")
 
 
+def test_a_link_to_a_disk_that_is_not_there_is_not_replaced(tmp_path):
+    (tmp_path / "model").symlink_to(tmp_path / "disk")
+    with pytest.raises(BadInput, match="exists already"), new_folder(tmp_path / "model"):
+        pass
+    assert (tmp_path / "model").is_symlink()
+
+
 def test_a_folder_that_fails_to_be_written_leaves_nothing(tmp_path):
     (tmp_path / "model.unfinished").mkdir()  # of the user
     with pytest.raises(ZeroDivisionError), new_folder(tmp_path / "model") as unfinished:

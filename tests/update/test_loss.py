@@ -236,10 +236,10 @@ def one_number(logits, targets, weights):
 
 def test_a_custom_loss_must_be_a_sum_over_tokens(tmp_path):
     (tmp_path / "custom.py").write_text(CUSTOM)
-    check_loss(TrainConfig(loss=f"{tmp_path}/custom.py:right"))
+    check_loss(TrainConfig(loss=f"{tmp_path}/custom.py:right"), 8)
     for name in ("mean", "mean_of_tokens", "with_padding", "one_number"):
         with pytest.raises(BadInput, match="must return"):
-            check_loss(TrainConfig(loss=f"{tmp_path}/custom.py:{name}"))
+            check_loss(TrainConfig(loss=f"{tmp_path}/custom.py:{name}"), 8)
 
 
 @pytest.mark.parametrize(("dtype", "classes"), [(np.uint8, 256), (np.int8, 200)])

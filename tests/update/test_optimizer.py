@@ -17,6 +17,7 @@ from tests.support.small_runs import experiment
 from transformer_jax import ModelConfig, Transformer
 from transformer_jax.config import ADAM_FAMILY, OptimizerConfig
 from transformer_jax.errors import BadInput
+from transformer_jax.experiment import try_out
 from transformer_jax.model.transformer import abstract_params
 from transformer_jax.model_config import MUP_OPTIMIZERS
 from transformer_jax.runs.checkpoint import digests
@@ -169,7 +170,7 @@ def test_what_optax_does_not_have_is_an_error(changes, told):
     assert told in str(problem.value)
 
 
-def test_an_optimizer_is_tried_on_a_matrix_and_a_vector(tmp_path):
+def test_a_custom_optimizer_is_tried_on_the_parameters_of_the_model(tmp_path):
     path = tmp_path / "own.py"
     path.write_text(
         "import jax, optax\n"
@@ -178,8 +179,8 @@ def test_an_optimizer_is_tried_on_a_matrix_and_a_vector(tmp_path):
         "        return jax.tree.map(lambda leaf: -learning_rate(0) * leaf @ leaf.T @ leaf, updates)\n"
         "    return optax.stateless(update)\n"
     )
-    with pytest.raises(BadInput, match="cannot be used here"):
-        optimizer_of(config(name=f"{path}:cube"), lambda count: 0.1)
+    with pytest.raises(BadInput, match=r"own\.py raised"):
+        try_out(experiment(optimizer__name=f"{path}:cube"))
 
 
 def test_an_optimizer_in_place_of_the_function_that_makes_it_is_an_error(tmp_path):

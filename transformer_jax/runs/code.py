@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypedDict
@@ -17,7 +16,16 @@ from typing import TypedDict
 from transformer_jax import schema
 from transformer_jax.config import ExperimentConfig, with_addresses
 from transformer_jax.errors import BadInput
-from transformer_jax.extension import CustomCode, file_of, named_files, read_code, source_digest
+from transformer_jax.extension import (
+    PREFIX,
+    CustomCode,
+    copies,
+    file_of,
+    imported_files,
+    named_files,
+    read_code,
+    source_digest,
+)
 from transformer_jax.files.atomic import write_atomically, write_record
 from transformer_jax.files.paths import inside
 from transformer_jax.files.progress import tell
@@ -103,10 +111,9 @@ class CodeSnapshots:
             return
         for option, address in addresses:
             file, folder = Path(file_of(address)), self.path / code[_key(option, address)].digest[:12]
-            folder.mkdir(parents=True, exist_ok=True)
-            modules = [place for place in named_files(str(file)).values() if place.suffix == ".py"]
-            for original in (*modules, file):
-                write_atomically(folder / original.name, original.read_bytes())
+            for name, original in {**_modules(file), Path(file.name): file}.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(folder / name, original.read_bytes())
         stored = [
             {"step": since, "code": {key: dataclasses.asdict(each) for key, each in used.items()}}
             for since, used in versions
@@ -134,7 +141,7 @@ class CodeSnapshots:
                 copy = f"{file}:{address.rpartition(':')[2]}"
                 if source_digest(copy) == code.source:
                     if any(name.endswith(".py") for name in code.files):
-                        sys.path.insert(0, str(file.parent))  # before the current versions of its modules
+                        copies.add(file.parent.resolve())
                     tell(f"warning: {file_of(address)} {why}; {option.path} uses the run's copy, {copy}")
                     return copy
             if option.path.startswith("model.parts."):
@@ -145,6 +152,24 @@ class CodeSnapshots:
 
     def _read(self, stored: StoredCode) -> CustomCode:
         return CustomCode(inside(self.path, stored["main"], self.record).name, stored["source"], stored["files"])
+
+
+def _modules(file: Path) -> dict[Path, Path]:
+    """The Python files in the FILES of a custom file, and the imported rest of their packages, by where an import
+    looks for them."""
+    folder = file.resolve().parent
+    named = [place.resolve() for place in named_files(str(file)).values() if place.suffix == ".py"]
+    names = {place: name for name, place in imported_files().items() if not name.startswith(PREFIX)}
+    packages = {names[place].partition(".")[0] for place in named if place in names}
+    found = {}
+    for place in named:
+        if place not in names:
+            found[place.relative_to(folder) if place.is_relative_to(folder) else Path(place.name)] = place
+    for place, name in names.items():
+        if name.partition(".")[0] in packages:
+            depth = name.count(".") + 1 + (place.name == "__init__.py")
+            found[Path(*place.parts[-depth:])] = place
+    return found
 
 
 def _key(option: str, address: str) -> str:

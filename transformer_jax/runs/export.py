@@ -186,7 +186,7 @@ def write_export(directory: Path, weights: Weights, replace: bool = False) -> No
 def new_folder(directory: Path, replace: bool = False) -> Iterator[Path]:
     """A folder to write into. It gets its name when it is complete."""
     exists = BadInput(f"{directory}: exists already; give another place or remove it")
-    if directory.exists() and not replace:
+    if (directory.exists() or directory.is_symlink()) and not replace:
         raise exists
     unfinished = directory.with_name(f"{directory.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
     with explained(directory):

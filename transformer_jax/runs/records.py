@@ -33,6 +33,7 @@ class Record(TypedDict):
     perplexity: dict[str, float]
     weights_sha256: NotRequired[str]
     decode: NotRequired[dict[str, Any]]
+    metrics: NotRequired[dict[str, str]]  # custom ones, with their signatures
     hypotheses_sha256: NotRequired[str]
     exact_match: NotRequired[dict[str, Any]]
     sentences: NotRequired[dict[str, list[Any]]]
@@ -46,7 +47,7 @@ SEARCH = tuple(option.path for option in schema.options(DecodeConfig) if option.
 # Weights in a run's folder. All others are exported folders, of which many may have the same name.
 NAMED_WEIGHTS = ("latest", "best", "averaged", "ema")
 # The fields of a record and of a sweep's result.json that identify the scores.
-IDENTITY = ("test_set_sha256", "weights_sha256", "steps", "decode")
+IDENTITY = ("test_set_sha256", "weights_sha256", "steps", "decode", "metrics")
 # Other fields that a record is compared by, and what it is if they differ.
 DIFFERENCES = {
     "test_set_sha256": "is of another test set",

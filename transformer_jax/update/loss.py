@@ -102,13 +102,13 @@ def load_loss(train: TrainConfig) -> CustomFunction | None:
     return None if train.loss is None else load_function("train.loss", train.loss, *arguments)
 
 
-def check_loss(train: TrainConfig) -> None:
+def check_loss(train: TrainConfig, classes: int) -> None:
     """Raises BadInput if a custom loss, tried on two rows, is no pair of sums over the tokens."""
     objective = Objective.of(train, load_loss(train))
     if objective.function is None:
         return
     loss = functools.partial(objective.function, epsilon=objective.epsilon, spread=objective.spread)
-    logits = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 5)), jnp.float32)
+    logits = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, max(classes, 5))), jnp.float32)
     targets, weights = jnp.array([[1, 2, 0], [4, 3, 2]]), jnp.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
     sums = loss(logits, targets, weights)
     is_pair = isinstance(sums, tuple) and [np.shape(each) for each in sums] == [(), ()]

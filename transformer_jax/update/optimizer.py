@@ -3,7 +3,6 @@
 The learning rate is a function of the number of updates made so far. Optax counts them itself, in its state.
 """
 
-import contextlib
 import dataclasses
 import functools
 import inspect
@@ -230,17 +229,39 @@ def _muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTr
 def _make(
     config: OptimizerConfig, make: Callable[..., Any], schedule: optax.Schedule, kwargs: Mapping[str, Any], **adam: Any
 ) -> optax.GradientTransformation:
-    """Calls the function that makes an optimizer, and tries the result on a parameter."""
+    """Calls the function that makes an optimizer; one of optax is tried on a parameter."""
     options = {"learning_rate": schedule, **adam, **_weight_decay(config, make)}
     matrix, vector = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((2, 3), (3,)))
     params = [matrix] if config.groups else [matrix, vector]  # a group may be of matrices only
     try:
-        with running(file_of(config.name)) if is_address(config.name) else contextlib.nullcontext():
-            optimizer: optax.GradientTransformation = make(**options, **kwargs)
-            jax.eval_shape(lambda params: optimizer.update(params, optimizer.init(params), params), params)
+        if is_address(config.name):
+            with running(file_of(config.name)):
+                return _custom(config.name, make(**options, **kwargs))
+        optimizer: optax.GradientTransformation = make(**options, **kwargs)
+        jax.eval_shape(lambda params: optimizer.update(params, optimizer.init(params), params), params)
+    except BadInput:  # by custom code
+        raise
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
         raise BadInput(f"optimizer.name = {config.name!r}: cannot be used here: {error}") from error
     return optimizer
+
+
+def _custom(address: str, optimizer: Any) -> optax.GradientTransformation:
+    """A custom optimizer, whose exceptions name its file."""
+    if not isinstance(optimizer, optax.GradientTransformation):
+        found = type(optimizer).__name__
+        raise BadInput(f"optimizer.name = {address}: must return an optax.GradientTransformation, not {found}")
+    inner = optax.with_extra_args_support(optimizer)
+
+    def init(params: Any) -> Any:
+        with running(file_of(address)):
+            return inner.init(params)
+
+    def update(updates: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
+        with running(file_of(address)):
+            return inner.update(updates, state, params, **more)
+
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def _find(name: str) -> Callable[..., Any]:
