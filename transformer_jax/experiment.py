@@ -19,6 +19,7 @@ from transformer_jax.data.prepare import prepare
 from transformer_jax.data.prepared import MANIFEST, Prepared
 from transformer_jax.data.tokenizer import UNK
 from transformer_jax.errors import BadInput, Diverged
+from transformer_jax.files import output
 from transformer_jax.files.atomic import explained, write_atomically, write_record
 from transformer_jax.files.paths import plain_folder
 from transformer_jax.files.record import read_if_sound
@@ -27,7 +28,7 @@ from transformer_jax.model.transformer import Transformer, abstract_params
 from transformer_jax.model_config import ModelConfig
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.processes.distributed import processes
-from transformer_jax.processes.hardware import keep_freed_memory
+from transformer_jax.processes.hardware import keep_freed_memory, restart_clock
 from transformer_jax.runs import records as evaluation_records
 from transformer_jax.runs.export import other_shapes
 from transformer_jax.runs.folder import RunFolder, facts_of
@@ -57,10 +58,16 @@ def train_run(
 
     A new run starts from `params`, or else from random parameters. A `RunFolder` says more about the folder than its
     path, such as whether a run is resumed whose custom code was edited. Raises Diverged if the run diverges.
+
+    An interrupt (Ctrl-C, or the stop button of a notebook) raises KeyboardInterrupt after a checkpoint is saved, and a
+    second one at once. After SIGTERM, SIGUSR1, SIGHUP and `train.hours` the ending is not `final`: the same call
+    resumes the run. Programs are cached in `train.compile_cache`, unless JAX has a compilation cache already.
     """
     (ending,) = _train([experiment], [_as_folder(folder)], params, debugging)
     if ending.diverged:
         raise Diverged(ending.why)
+    if ending.why == "stopped by SIGINT" and not output.is_command:
+        raise KeyboardInterrupt
     return ending
 
 
@@ -102,9 +109,12 @@ def _train(
 ) -> list[Ending]:
     """The way of one run, or of several that train together: checked, prepared, completed, trained."""
     keep_freed_memory()
+    if not output.is_command:
+        restart_clock()
     for experiment in experiments:
         try_out(experiment)
-    use_cache(experiments[0].train.compile_cache)
+    if output.is_command or not jax.config.values["jax_compilation_cache_dir"]:
+        use_cache(experiments[0].train.compile_cache)
     with contextlib.ExitStack() as stack:
         for experiment, folder in zip(experiments, folders, strict=True):
             stack.enter_context(folder.held())

@@ -21,6 +21,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 from tests.chaos.tally import Violation, check
 from transformer_jax import cli
 from transformer_jax.errors import EXIT_UNFINISHED
+from transformer_jax.files import output
 
 # A child that takes longer hangs: also on a very busy machine the slowest command takes a fraction of it.
 PATIENCE = 1200.0
@@ -130,6 +131,7 @@ def _live(work: Callable[[], Any], before: Callable[[], Any] | None, streams: Se
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         signal.signal(signal.SIGINT, cli.interrupt)
+        output.is_command = True
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115

@@ -29,7 +29,9 @@ SPY = """
 import os, pathlib, signal, sys
 from transformer_jax import cli
 from transformer_jax.data import batching
+from transformer_jax.files import output
 from transformer_jax.runs.checkpoint import Checkpoints
+output.use_in_this_command()
 number, workdir = (next(a for a in sys.argv if a.startswith(f)).split("=")[1] for f in ("--process-id", "--workdir"))
 rows, asked = [], []
 signal.signal(signal.SIGINT, signal.default_int_handler)  # or a child of a background job ignores it

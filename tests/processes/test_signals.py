@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from transformer_jax.files import output
 from transformer_jax.processes import signals as module
 from transformer_jax.processes.distributed import Processes
 from transformer_jax.processes.signals import StopSignals
@@ -23,6 +24,7 @@ def test_the_first_signal_is_a_reason_to_stop_and_a_later_one_ends_the_process(n
     before = signal.getsignal(number)
     signal.signal(number, signal.default_int_handler)  # the tests may run under nohup
     with StopSignals() as signals:
+        monkeypatch.setattr(output, "is_command", True)
         assert signals.stop_at(1) is None and signals.stop_at(1, "after train.hours = 1") == "after train.hours = 1"
         signal.raise_signal(number)
         assert signals.stop_at(2, "after train.hours = 1") == f"by {number.name}" and not ended
@@ -31,9 +33,21 @@ def test_the_first_signal_is_a_reason_to_stop_and_a_later_one_ends_the_process(n
         monkeypatch.setattr(module, "SECONDS_UNTIL_THE_SECOND", 0.0)
         signal.raise_signal(number)
         assert ended
+        monkeypatch.setattr(output, "is_command", False)
     assert signal.signal(number, before) is signal.default_int_handler
     told = capfd.readouterr().err.splitlines()
     assert told[0].startswith(f"{number.name}: saving") and told[1].startswith(f"{number.name} again: ending at once")
+
+
+def test_a_second_interrupt_leaves_a_notebook_alive():
+    """Its variables are kept, and Ctrl-C is its own again."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run under nohup
+    with StopSignals() as signals:
+        signal.raise_signal(signal.SIGINT)
+        assert signals.asked
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
 
 
 STOPPED = """

@@ -3,6 +3,7 @@
 import builtins
 import errno
 import json
+import logging
 import os
 import pathlib
 import shutil
@@ -296,7 +297,9 @@ def test_what_a_kill_left_is_no_checkpoint(tmp_path):
 FAILING = """
 from pathlib import Path
 import jax
+from transformer_jax.files import output
 from transformer_jax.runs.checkpoint import Checkpoints, DamagedCheckpoint
+output.use_in_this_command()
 leaf = jax.ShapeDtypeStruct((64, 64), "float32", sharding=jax.sharding.SingleDeviceSharding(jax.devices()[0]))
 with Checkpoints(Path({directory!r}), keep_latest=3) as checkpoints:
     for step in (3, 2, 1):
@@ -317,6 +320,18 @@ def test_a_failed_restore_says_nothing_but_what_we_say(tmp_path):
     script = FAILING.format(directory=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
     assert (done.stdout, done.stderr) == ("damaged 3\ndamaged 2\nwhole 1\n", "")
+
+
+def test_other_code_in_the_process_keeps_its_logs(tmp_path, caplog):
+    """That of a notebook or a server; orbax alone is silent."""
+    with Checkpoints(tmp_path):
+        pass
+    with caplog.at_level("INFO"):
+        for name in ("absl", "asyncio", "gcsfs"):
+            logging.getLogger(name).warning("of %s", name)
+        code = compile("import logging; logging.getLogger('absl').warning('of orbax')", "site/orbax/x.py", "exec")
+        exec(code, {})
+    assert caplog.messages == ["of absl", "of asyncio", "of gcsfs"]
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device")

@@ -142,6 +142,8 @@ def test_gathering_moves_the_rows_where_they_are_said_to_be():
     np.testing.assert_array_equal(moved["layers"], moved["rows"].T)
     np.testing.assert_array_equal(moved["sentences"], [0, 1])
     assert moved["position"] == 7
+    on_host = jax.tree.map(np.asarray, cache)
+    np.testing.assert_array_equal(gather_beams(on_host, parents_BK, axes)["layers"], moved["layers"])
     with pytest.raises(ValueError, match="6 rows"):
         gather_beams(cache, parents_BK)
     two = {"rows": jnp.arange(2)[:, None], "layers": jnp.arange(2)[None]}

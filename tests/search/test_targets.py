@@ -294,6 +294,7 @@ def test_a_search_starts_after_a_prompt_that_is_in_the_cache(search):
     (sample_search, {"temperature": 0.0}, "temperature"),
     (sample_search, {"top_k": 0}, "top_k"),
     (sample_search, {"top_p": 1.5}, "top_p"),
+    (sample_search, {"keys": 0}, "keys is 0: must be a key"),
     (sample_search, {"keys": jax.random.split(jax.random.key(0), 3)}, "keys"),
     *((greedy_search, {name: VOCABULARY}, name) for name in IDS),
     (greedy_search, {"pad_id": None}, "pad_id = None: must be the id of one token"),

@@ -115,6 +115,7 @@ def train_here(workdir: Path, *options: str, devices: int = 1, status: int = 0, 
     """
     arguments = command(workdir, *options)
     some, stderr = jax.devices()[:devices], io.StringIO()
+    jax.config.update("jax_compilation_cache_dir", None)
     compilation_cache.reset_cache()
     try:
         with (

@@ -26,11 +26,13 @@ from tests.support.training_runs import (
 from transformer_jax import load_run
 from transformer_jax.config import TrainConfig
 from transformer_jax.data.prepare import prepare
-from transformer_jax.errors import EXIT_UNFINISHED
+from transformer_jax.errors import EXIT_UNFINISHED, BadInput
+from transformer_jax.experiment import train_run
+from transformer_jax.processes import hardware
 from transformer_jax.runs.export import SavedWeights, flat
 from transformer_jax.runs.folder import HAD_CHECKPOINT, RunFolder
 from transformer_jax.training import train as train_module
-from transformer_jax.training.recorder import Recorder
+from transformer_jax.training.recorder import Ending, Recorder
 from transformer_jax.training.train import Trainer
 from transformer_jax.translation.load import read_weights
 
@@ -130,6 +132,31 @@ def resumable(folder, workdir):
     shutil.copytree(folder, workdir)
     shutil.rmtree(workdir / "checkpoints/24")
     return workdir
+
+
+def test_a_notebook_is_interrupted_and_goes_on(place, straight, monkeypatch):
+    """A process that does other things, too: train.hours count from the call, and its folder may be used again."""
+    workdir, take_step = resumable(straight, place / "of a notebook"), Trainer.take_step
+    config, folder = RunFolder(workdir).load_config(), RunFolder(workdir)
+    config = dataclasses.replace(config, train=dataclasses.replace(config.train, hours=1.0))
+    monkeypatch.setattr(hardware, "_start", -1e9)
+
+    def interrupted(self, *arguments, **options):
+        take_step(self, *arguments, **options)
+        if self.step == 20:
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run under nohup
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "take_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train_run(config, folder)
+    assert max(folder.saved_steps()) == 20 and signal.signal(signal.SIGINT, before) is signal.default_int_handler
+    monkeypatch.setattr(hardware, "_start", -1e9)
+    assert train_run(config, folder) == Ending("finished")
+    with pytest.raises(BadInput, match="holds another run"):
+        train_run(dataclasses.replace(config, seed=7), folder)
+    assert json.loads((workdir / "state.json").read_text())["state"] == "finished"
 
 
 def test_killed_in_the_middle_of_a_line_of_metrics(place, straight):

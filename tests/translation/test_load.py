@@ -26,9 +26,14 @@ def test_wrong_arguments_are_refused(run):
     assert len(run.translate(text for text in ["a", "b"])) == 2 and run.translate([]) == []
     with pytest.raises(ValueError, match="2 texts and 1 references"):
         run.translations(["a", "b"], references=["a"], eos="oracle_length")
-    for pairs in (["ab"], ("a", "b")):
-        with pytest.raises(TypeError, match="pairs: must be a list of"):
+    with pytest.raises(TypeError, match=r"texts\[1\] is None: must be a string"):
+        run.translate(["a", None])
+    for pairs in (["ab"], ("a", "b"), [("a", "b", "c")], [("a", float("nan"))]):
+        with pytest.raises(TypeError, match=r"pairs\[0\] is .*: must be two strings"):
             run.score(pairs)
+    for token in (-6, 10**6):
+        with pytest.raises(BadInput, match=f"pair 2 has the id {token}: must be between 0 and "):
+            run.score_tokens([[5], [5]], [[5], [5, token]])
     with pytest.raises(TypeError, match="names = 'encoder/output': must be a list"):
         run.capture("a", "b", "encoder/output")
     assert run.score(zip(["a"], ["b"], strict=True)) == run.score([("a", "b")])

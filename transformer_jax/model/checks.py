@@ -70,6 +70,8 @@ def broadcasting(name: str, array: ArrayLike | None, kind: Any, shape_BHTS: Sequ
 def check_type(kind: Any, **arrays: Any) -> None:
     """Raises ValueError unless each array is of this kind: integers would be rounded to, an added mask reversed."""
     for name, array in arrays.items():
+        if isinstance(array, list | tuple):
+            raise ValueError(f"{name} is a {type(array).__name__}: must be an array, as jnp.asarray({name}) makes it")
         dtype = jnp.result_type(array)
         if not jnp.issubdtype(dtype, kind):
             raise ValueError(f"{name} is {dtype}: must be {TYPES[kind]}")
@@ -120,7 +122,7 @@ def check_ids(name: str, ids_BL: Any, vocabulary: int) -> None:
     check_type(jnp.integer, **{name: ids_BL})
     if isinstance(ids_BL, jax.core.Tracer) or not getattr(ids_BL, "is_fully_addressable", True):
         return
-    with jax.ensure_compile_time_eval():  # under jax.jit a known array would else become an unknown least value
-        for wrong in (int(jnp.min(ids_BL, initial=0)), int(jnp.max(ids_BL, initial=0))):
-            if not 0 <= wrong < vocabulary:
-                raise ValueError(f"{name} has the id {wrong}: must be between 0 and {vocabulary - 1} (vocab_size - 1)")
+    known_BL = np.asarray(ids_BL)  # in its own type: of 64 bits, jnp would keep 32
+    for wrong in (int(known_BL.min(initial=0)), int(known_BL.max(initial=0))):
+        if not 0 <= wrong < vocabulary:
+            raise ValueError(f"{name} has the id {wrong}: must be between 0 and {vocabulary - 1} (vocab_size - 1)")

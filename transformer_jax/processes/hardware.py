@@ -10,7 +10,7 @@ import jax
 from transformer_jax.accelerators import ACCELERATORS
 from transformer_jax.model_config import ModelConfig
 
-_START = time.monotonic()
+_start = time.monotonic()
 
 
 def peak_flops(model: ModelConfig) -> tuple[float | None, str]:
@@ -45,9 +45,15 @@ def keep_freed_memory() -> None:
             mallopt(parameter, value)
 
 
+def restart_clock() -> None:
+    """Lets `train.hours` count from now on, in a process that does more than one training."""
+    global _start
+    _start = time.monotonic()
+
+
 def seconds_since_start() -> float:
-    """Seconds since this process imported its modules, soon after its start."""
-    return time.monotonic() - _START
+    """Seconds since this process imported its modules, soon after its start, or since `restart_clock`."""
+    return time.monotonic() - _start
 
 
 def memory() -> float | None:

@@ -83,4 +83,6 @@ class StopSignals:
             output.tell_in_handler(f"{name}: saving a checkpoint, then ending (a second signal ends at once)")
         elif number == signal.SIGINT or time.monotonic() > self._asked_at + SECONDS_UNTIL_THE_SECOND:
             output.tell_in_handler(f"{name} again: ending at once; the last checkpoint is kept")
+            if number == signal.SIGINT and self._channel is None and not output.is_command:  # in a notebook
+                raise KeyboardInterrupt
             os._exit(self.exit_status)

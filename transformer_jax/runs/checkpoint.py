@@ -24,7 +24,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from transformer_jax.errors import BadInput, Failed, is_of_memory
-from transformer_jax.files import storage_errors
+from transformer_jax.files import output, storage_errors
 from transformer_jax.files.atomic import patiently, sync_directory
 from transformer_jax.processes import watchdog
 from transformer_jax.processes.distributed import processes
@@ -349,8 +349,10 @@ def _passing_error(error: Exception, checkpoint: Path) -> int | None:
 @functools.cache
 def _silence() -> None:
     """Orbax logs everything, and what it forgot to await in a failed restore complains in hundreds of lines."""
-    for name in ("absl", "asyncio", "gcsfs"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
+    if output.is_command:  # elsewhere other code may need these logs
+        for name in ("asyncio", "gcsfs"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     before = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:

@@ -93,6 +93,7 @@ class RunFolder:
         writes anything leaves nothing behind.
         """
         refuse_patterns(self.path)
+        self._is_noted = self._has_begun = False
         with contextlib.ExitStack() as stack:
             if self.writes:
                 if self.must_resume and not self.saved_steps():

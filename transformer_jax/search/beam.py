@@ -188,7 +188,7 @@ def gather_beams(cache: Cache, parents_BK: Array, axes: Any = 0) -> Cache:
                 f"beam_size) as axis {axis}; gather_beams(..., axes=...) says where they are"
             )
         # No bounds check on what may be the largest arrays.
-        return leaf.at[(slice(None),) * (axis % leaf.ndim) + (rows_R,)].get(mode="promise_in_bounds")
+        return jnp.asarray(leaf).at[(slice(None),) * (axis % leaf.ndim) + (rows_R,)].get(mode="promise_in_bounds")
 
     return _map_rows(gather, cache, axes)
 

@@ -65,6 +65,8 @@ def sample_search(
             f"temperature is {temperature}, top_p {top_p}: must be above 0 and finite, and in (0, 1]; "
             "the limit of temperature 0 is greedy_search"
         )
+    if not hasattr(keys, "dtype"):
+        raise ValueError(f"keys is {keys!r}: must be a key, such as jax.random.key(0), or an array of them")
     if not jnp.issubdtype(keys.dtype, jax.dtypes.prng_key):  # of jax.random.PRNGKey
         keys = jax.random.wrap_key_data(keys)
     if str(jax.random.key_impl(keys)) != THREEFRY:  # with which alone the draws of a batch are those of each key

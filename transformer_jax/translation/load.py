@@ -97,6 +97,9 @@ class Run:
         if isinstance(texts, str):
             raise TypeError("texts is one string: give a list of them")
         texts = list(texts)
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise TypeError(f"texts[{number}] is {text!r}: must be a string")
         if references is not None and len(references) != len(texts):
             raise ValueError(f"{len(texts)} texts and {len(references)} references: must be as many")
         if decode is not None and changes:
@@ -114,8 +117,9 @@ class Run:
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[Score]:
         """The log-probability of each (source, target), in total and of each target token, <eos> included."""
         pairs = list(pairs)
-        if any(isinstance(pair, str) for pair in pairs):
-            raise TypeError("pairs: must be a list of (source, target), and has a string")
+        for number, pair in enumerate(pairs):
+            if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(side, str) for side in pair):
+                raise TypeError(f"pairs[{number}] is {pair!r}: must be two strings, a source and a target")
         sources = self.tokenizer.encode_batch([source for source, _ in pairs])
         targets = self.target_tokenizer.encode_batch([target for _, target in pairs])
         scores = self.score_tokens(sources, targets)
@@ -126,8 +130,12 @@ class Run:
 
     def score_tokens(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """The log-probabilities of pairs of token lists (without special tokens): an array for each pair."""
-        limit = position_limit(self.config.model)
+        config = self.config.model
+        limit, sizes = position_limit(config), (config.vocab_size, config.target_vocab_size or config.vocab_size)
         for number, sides in enumerate(zip(sources, targets, strict=True), start=1):
+            for side, size in zip(sides, sizes, strict=True):
+                if wrong := [token for token in side if not 0 <= token < size]:
+                    raise BadInput(f"pair {number} has the id {wrong[0]}: must be between 0 and {size - 1}")
             longest = max(map(len, sides)) + 1
             if limit is not None and longest > limit:
                 raise BadInput(f"pair {number} has {longest} tokens on one side; this model's positions end at {limit}")
