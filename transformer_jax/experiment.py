@@ -66,8 +66,6 @@ def train_run(
     (ending,) = _train([experiment], [_as_folder(folder)], params, debugging)
     if ending.diverged:
         raise Diverged(ending.why)
-    if ending.why == "stopped by SIGINT" and not output.is_command:
-        raise KeyboardInterrupt
     return ending
 
 
@@ -141,7 +139,10 @@ def _train(
         evaluator = (
             evaluation.bleu_evaluator(experiments[0], prepared) if experiments[0].decode.bleu_sentences else None
         )
-        return train(experiments, prepared, folders, evaluator, params, debugging)
+        endings = train(experiments, prepared, folders, evaluator, params, debugging)
+    if not output.is_command and any(ending.why == "stopped by SIGINT" for ending in endings):
+        raise KeyboardInterrupt
+    return endings
 
 
 def try_out(config: ExperimentConfig) -> None:
@@ -167,7 +168,10 @@ def try_out(config: ExperimentConfig) -> None:
             address = f"'path/to/file.py:{part.__name__}'"
             raise BadInput(f"model.parts.{name}: is a class, which the run could not find again; give {address}")
     if parts:
-        shallow = dataclasses.replace(config.model, num_encoder_layers=1, num_decoder_layers=1)  # all layers are alike
+        # All layers are alike, and a machine without a GPU may try them.
+        shallow = dataclasses.replace(
+            config.model, num_encoder_layers=1, num_decoder_layers=1, attention_implementation="plain"
+        )
         with extension.running(*map(extension.file_of, parts.values())):
             _try_model(shallow)
     if config.optimizer.groups or is_address(config.optimizer.name):  # each group must have parameters
@@ -269,8 +273,10 @@ class Evaluation(NamedTuple):
         record = {**self.record}
         before: Any = read_if_sound(directory / f"{name}.json", evaluation_records.Record) or {}
         if all(before.get(key) == record[key] for key in ("test_set_sha256", "hypotheses_sha256")):
+            others = before.get("measures", {}).keys() - record["measures"]
             for key in ("metrics", "measures", "sentence_scores"):
-                record[key] = {**before.get(key, {}), **record[key]}
+                kept = {name: each for name, each in before.get(key, {}).items() if name in others}
+                record[key] = {**kept, **record[key]}
         with explained(directory):
             plain_folder(directory).mkdir(exist_ok=True)
             lines = "".join(f"{hypothesis}\n" for hypothesis in self.hypotheses)

@@ -42,7 +42,9 @@ class UserCodeError(BadInput):
                 blamed, first = files[file], first or frame
             frame = frame.tb_next
         super().__init__(f"{blamed} raised {type(error).__name__}: {error}")
-        self.traceback = "".join(traceback.format_exception(error.with_traceback(first or error.__traceback__)))
+        if first is None and not isinstance(error, SyntaxError):  # which names the file itself
+            first = error.__traceback__
+        self.traceback = "".join(traceback.format_exception(error.with_traceback(first)))
 
 
 @contextlib.contextmanager
@@ -88,26 +90,41 @@ def load_module(path: str, what: str = "Python file") -> ModuleType:
 def _import_from(file: Path) -> None:
     """Makes the modules beside a custom file importable: after installed packages, but copies of a run before them.
 
-    What was imported from the copies of another run is forgotten.
+    Copies of another run that have a module which this file imports make way: it gets its own.
     """
     folder = file.parent
-    stale = {copy for copy in copies if copy == folder or copy.parent != folder.parent}
+    imported = _imported_by(file)
+    stale = {copy for copy in copies if copy.parent != folder.parent and imported & _modules_in(copy)}
     sys.path[:] = [place for place in sys.path if Path(place) not in stale]
-    _forget(place for place in imported_files().values() if any(place.is_relative_to(copy) for copy in stale))
+    _forget(name for name, place in imported_files().items() if any(place.is_relative_to(copy) for copy in stale))
     if folder in copies:
-        copied = {each.stem for each in folder.iterdir()} - {file.stem}
-        _forget(place for name, place in imported_files().items() if name.partition(".")[0] in copied)
-        sys.path.insert(0, str(folder))
+        modules = _modules_in(folder)
+        _forget(name for name in imported_files() if name.partition(".")[0] in modules)
+        sys.path[:] = [str(folder), *(place for place in sys.path if Path(place) != folder)]
     elif str(folder) not in sys.path:
         sys.path.append(str(folder))
 
 
-def _forget(files: Iterable[Path]) -> None:
-    """Lets the modules of these files be imported anew, with all of their packages."""
-    places = set(files)
-    names = {name.partition(".")[0] for name, file in imported_files().items() if file in places}
+def _imported_by(file: Path) -> set[str]:
+    """The modules and packages that a file imports."""
+    try:
+        nodes = [*ast.walk(ast.parse(file.read_bytes()))]
+    except (SyntaxError, ValueError):  # reported where it is executed
+        return set()
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {name.partition(".")[0] for name in names}
+
+
+def _modules_in(folder: Path) -> set[str]:
+    return {each.stem for each in folder.iterdir()} if folder.is_dir() else set()
+
+
+def _forget(names: Iterable[str]) -> None:
+    """Lets these modules be imported anew, with all of their packages."""
+    packages = {name.partition(".")[0] for name in names} - {"__main__"}
     for name in [*sys.modules]:
-        if name.partition(".")[0] in names and not name.startswith(PREFIX):
+        if name.partition(".")[0] in packages and not name.startswith(PREFIX):
             del sys.modules[name]
 
 
@@ -138,7 +155,7 @@ def module_once(path: str) -> ModuleType:
     place = Path(path).resolve()
     module, contents = _loaded.get(place, (None, {}))
     if module is None or any(_content(file) != content for file, content in contents.items()):
-        _forget(contents)
+        _forget(name for name, file in imported_files().items() if file in contents)
         module = load_module(path)
         files = [file.resolve() for file in _places(path, _named_in(module, path, FILES)).values()]
         modules = [place, *(file for file in files if file.suffix == ".py")]

@@ -112,6 +112,11 @@ def test_the_scores_of_other_metrics_are_kept(folder, record, tmp_path):
     both = read_record(path)
     assert [both["measures"][name]["score"] for name in ("one", "each", "two")] == [1.0, 2.0, 2.0]
     assert both["sentence_scores"]["each"] == [2.0] * PRIME and both["metrics"].keys() == {"one", "each", "two"}
+    metrics.write_text("def each(h, r): return 3.0\n")  # no longer of sentences
+    evaluate(folder, f"--config.decode.metrics={metrics}:each")
+    record_of_each = read_record(path)
+    assert record_of_each["measures"]["each"]["score"] == 3.0 and record_of_each["measures"]["one"]["score"] == 1.0
+    assert "each" not in record_of_each["sentence_scores"]
     write_record(path, both | {"hypotheses_sha256": "of others"})
     evaluate(folder)
     assert read_record(path)["measures"].keys() == record["measures"].keys()

@@ -193,6 +193,7 @@ def test_custom_modules_are_tried_in_training_and_on_several_tokens(mine, tmp_pa
     """The file with the error is named, of the two."""
     (tmp_path / "sound.py").write_text(HEAD + PARTS)
     parts = {"attention": f"{tmp_path}/sound.py:Attention", "feed_forward": mine(PARTS, name)}
+    try_out(experiment(model__parts={"attention": parts["attention"]}, model__attention_implementation="cudnn"))
     with pytest.raises(UserCodeError, match=r"mine\.py raised") as caught:
         try_out(experiment(model__parts=parts))
     assert line in caught.value.traceback

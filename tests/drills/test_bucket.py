@@ -18,6 +18,8 @@ from transformer_jax.files import remote
 remote.PATIENCE, remote.HEARTBEAT, remote.LEASE = 10.0, 0.5, 6.0
 sys.argv = ["--workdir=gs://bucket/run" if flag.startswith("--workdir=") else flag for flag in sys.argv]
 from transformer_jax import cli
+from transformer_jax.files import output
+output.use_in_this_command()
 sys.exit(cli.main())
 """
 LONG = ("train.log_every=6", "train.steps=100000")

@@ -35,6 +35,8 @@ if number == {who}:
 from transformer_jax import cli
 if number == {who}:
     {later}
+from transformer_jax.files import output
+output.use_in_this_command()
 sys.exit(cli.main())
 """
 

@@ -59,6 +59,21 @@ def test_damaged_file_is_reported_and_invalidates_only_its_run(sweep, file, dama
     assert len(report.json["tests"][0]["bleu"]["A h=4"]) == 2
 
 
+def test_scores_that_were_added_by_hand_are_not_the_sweeps(sweep):
+    """By `evaluate` with another metric, of one run."""
+    path = record_file(sweep, "A h=1", 1)
+    record = json.loads(path.read_text())
+    mine = {"mine": {"score": 3.0, "signature": "mine.py:mine|sha256:0"}}
+    edit(path, measures=record["measures"] | mine, sentence_scores={"mine": [3.0] * record["n"]})
+    (test,) = Report(sweep).json["tests"]
+    assert "mine" in test  # of a result that does not say which metrics it has
+    result = seed_folder(sweep, "A h=1", 1) / "result.json"
+    scores = json.loads(result.read_text())["tests"]["test"]
+    edit(result, tests={"test": {**scores, "custom_metrics": {}}})
+    (test,) = Report(sweep).json["tests"]
+    assert len(test["bleu"]["A h=1"]) == 2 and "mine" not in test
+
+
 LESS_READ = ("attempt.json", "versions.json", "config.json", "analysis/a.json")
 
 

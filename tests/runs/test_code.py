@@ -133,6 +133,22 @@ def test_two_runs_with_different_modules_in_one_process(mine):
         assert load_object(found).scale == scale
 
 
+def test_a_module_that_is_imported_later_is_that_of_the_training(mine):
+    """Also if another custom file was loaded meanwhile; and if the module is a link to a file of another name."""
+    (mine / "shared").mkdir()
+    (mine / "shared/scale_v1.py").write_text("SCALE = 1\n")
+    (mine / "my_late_scale.py").symlink_to(mine / "shared/scale_v1.py")
+    text = "FILES = ['my_late_scale.py']\nclass Norm:\n    def scale(self):\n        import my_late_scale\n"
+    (mine / "mine.py").write_text(text + "        return my_late_scale.SCALE\n")
+    (mine / "metric.py").write_text("def m(h, r): return 1.0\n")
+    begun(RunFolder(mine / "run"), experiment(model__parts={"feed_forward": "mine.py:Norm"}))
+    (mine / "my_late_scale.py").unlink()
+    (mine / "my_late_scale.py").write_text("SCALE = 100\n")
+    norm = load_object(RunFolder(mine / "run").load_config().model.parts.feed_forward)()
+    load_object("metric.py:m")
+    assert norm.scale() == 1
+
+
 def test_a_metric_may_be_edited_after_the_training(mine, capsys):
     (mine / "mine.py").write_text("def exact(hypotheses, references): return 0\n")
     config = experiment(decode__metrics=("mine.py:exact",))

@@ -18,6 +18,7 @@ from transformer_jax.errors import BadInput, Failed
 from transformer_jax.files.atomic import write_json
 from transformer_jax.processes.compilation import use_cache
 from transformer_jax.runs.folder import RunFolder, refuse_foreign
+from transformer_jax.runs.state import status_of_run
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,19 @@ def test_a_lock_of_another_machine_is_waited_for(tmp_path, monkeypatch):
         with pytest.raises(Failed, match="is training here"), RunFolder(folder.path).held():
             pass
     assert sum(paused) == 120
+
+
+def test_an_interrupted_training_was_stopped_and_has_not_failed(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+
+    def interrupted():
+        with folder.held():
+            folder.record(experiment())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert status_of_run(folder.path)["state"] == "stopped"
 
 
 def test_a_training_whose_folder_was_removed_ends_and_makes_nothing_anew(tmp_path):

@@ -18,7 +18,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.errors import BadInput
 from transformer_jax.files.paths import inside
 from transformer_jax.files.record import read_if_sound, read_record, read_typed
-from transformer_jax.metric_names import TAKEN
+from transformer_jax.metric_names import TAKEN, TEXTS
 from transformer_jax.runs.folder import RunFolder, Versions
 from transformer_jax.runs.metrics import metrics_lines
 from transformer_jax.runs.records import Record, difference
@@ -350,7 +350,9 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
         sentences, measures, perplexity = record["sentences"], record["measures"], record["perplexity"]
         groups = record["exact_match"].get("groups", {})
         right_N = np.array(sentences["exact_match"], np.float64)
-        scores = {name: measure["score"] for name, measure in measures.items()}
+        # Of custom metrics the sweep's: others may have been added by hand to some of its runs.
+        metrics = {*TEXTS, *result["tests"][split].get("custom_metrics", measures)}
+        scores = {name: measure["score"] for name, measure in measures.items() if name in metrics}
         scores |= {"perplexity": perplexity["per_token"], "exact_match": 100 * float(right_N.mean())}
         measured = Measured(
             test_set=without_folders(record["test_set"]),
@@ -362,7 +364,11 @@ def _measured(file: Path, result: Mapping[str, Any], split: str) -> Measured:
             tokens_N=np.array(sentences["tokens"], np.float64),
             right_N=right_N,
             scores=scores,
-            sentence_scores={n: np.array(each, np.float64) for n, each in record.get("sentence_scores", {}).items()},
+            sentence_scores={
+                name: np.array(each, np.float64)
+                for name, each in record.get("sentence_scores", {}).items()
+                if name in metrics
+            },
             groups={
                 label: {value: (int(found["right"]), int(found["total"])) for value, found in by_value.items()}
                 for label, by_value in groups.items()

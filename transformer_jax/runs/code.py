@@ -157,18 +157,18 @@ class CodeSnapshots:
 def _modules(file: Path) -> dict[Path, Path]:
     """The Python files in the FILES of a custom file, and the imported rest of their packages, by where an import
     looks for them."""
-    folder = file.resolve().parent
-    named = [place.resolve() for place in named_files(str(file)).values() if place.suffix == ".py"]
+    named = [place for place in named_files(str(file)).values() if place.suffix == ".py"]
     names = {place: name for name, place in imported_files().items() if not name.startswith(PREFIX)}
-    packages = {names[place].partition(".")[0] for place in named if place in names}
+    packages = {names[place.resolve()].partition(".")[0] for place in named if place.resolve() in names}
     found = {}
     for place in named:
-        if place not in names:
-            found[place.relative_to(folder) if place.is_relative_to(folder) else Path(place.name)] = place
+        if place.resolve() not in names:
+            beside = Path(os.path.relpath(place, file.parent))
+            found[Path(place.name) if ".." in beside.parts else beside] = place
     for place, name in names.items():
         if name.partition(".")[0] in packages:
-            depth = name.count(".") + 1 + (place.name == "__init__.py")
-            found[Path(*place.parts[-depth:])] = place
+            module = Path(*name.split("."))
+            found[module / place.name if place.stem == "__init__" else module.with_suffix(place.suffix)] = place
     return found
 
 

@@ -104,10 +104,12 @@ class RunFolder:
                     self._lock(stack)
             try:
                 yield
-            except Exception as error:
+            except (Exception, KeyboardInterrupt) as error:
                 if self._has_begun:
+                    is_interrupt = isinstance(error, KeyboardInterrupt)
+                    how = ("stopped", "interrupted") if is_interrupt else ("failed", visible(str(error)))
                     with contextlib.suppress(BadInput, Failed, OSError):
-                        self.record_state("failed", visible(str(error)))
+                        self.record_state(*how)
                 raise
 
     def _lock(self, stack: contextlib.ExitStack) -> None:

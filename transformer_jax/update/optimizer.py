@@ -248,7 +248,7 @@ def _make(
 
 def _custom(address: str, optimizer: Any) -> optax.GradientTransformation:
     """A custom optimizer, whose exceptions name its file."""
-    if not isinstance(optimizer, optax.GradientTransformation):
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         found = type(optimizer).__name__
         raise BadInput(f"optimizer.name = {address}: must return an optax.GradientTransformation, not {found}")
     inner = optax.with_extra_args_support(optimizer)
