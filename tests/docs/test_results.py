@@ -319,9 +319,9 @@ def test_exact_match_with_the_length_given_is_on_the_page_of_scan():
 
 
 def test_the_learning_curves_of_scan_are_the_archived_ones():
-    """Of two seeds each; there is a dash where a run was stopped before."""
+    """Of three seeds each; there is a dash where a run was stopped before."""
     shares: dict[str, dict[tuple[str, str, str], str]] = {}
-    given = []  # with the right length
+    given: dict[str, list[str]] = {}  # with the right length
     with open(RESULTS / "scan/by_updates.csv", newline="") as file:
         for line in csv.DictReader(file):
             for split in ("test", "valid"):
@@ -329,17 +329,20 @@ def test_the_learning_curves_of_scan_are_the_archived_ones():
                 at = shares.setdefault(f"{int(line['updates']):,}", {})
                 at[line["variant"], split, line["seed"]] = f"{share:.1f}"
             if line["test_right_length_given"]:
-                given.append(f"{100 * int(line['test_right_length_given']) / int(line['test_pairs']):.1f} %")
+                share = 100 * int(line["test_right_length_given"]) / int(line["test_pairs"])
+                given.setdefault(line["variant"], []).append(f"{share:.1f}")
     columns = [(v, split) for v in ("transformer_xl", "transformer_xl, shared layers") for split in ("test", "valid")]
     table = [row for row in rows("results/scan/README.md", "| ") if row[0].endswith(",000")]
     assert table == [
-        [updates, *(", ".join(found.get((*column, seed), "–") for seed in "01") for column in columns)]
+        [updates, *(" / ".join(found.get((*column, seed), "–") for seed in "012") for column in columns)]
         for updates, found in shares.items()
     ]
-    plain, shared = table[-1][1].replace(", ", " and "), table[-1][3].removeprefix("–, ")
+    plain, shared = table[-1][1].replace(" / ", ", ", 1), table[-1][3].removeprefix("– / ")
     page = (RESULTS / "scan/README.md").read_text()
-    assert f"have {plain} % after 8,000 updates, one with shared layers has {shared} %" in page
-    assert f"seed 1 is right on {given[0]}, with shared layers on {given[1]}" in page
+    assert f"have {plain.replace(' / ', ' and ')} % after 8,000 updates, " in page
+    assert f"two with shared layers have {shared.replace(' / ', ' and ')} %" in page
+    of_plain, of_shared = (" and ".join(given[variant]) for variant in dict(columns))
+    assert f"seeds 1 and 2 are right on {of_plain} %, with shared layers on {of_shared} %" in page
 
 
 def test_the_scores_of_multi30k_are_those_of_sacrebleu():
