@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from tests.support.translating_runs import made_run
 from transformer_jax import load_run
@@ -68,15 +69,16 @@ def test_the_digest_of_the_weights_follows_every_number(averaged_run):
     assert run.weights_sha256 != before
 
 
-@pytest.mark.parametrize("own", [None, "own"])
-def test_programs_are_cached_where_the_run_says_unless_jax_has_a_cache(own, monkeypatch):
+@pytest.mark.parametrize("own", [False, True])
+def test_programs_are_cached_where_the_run_says_unless_jax_has_a_cache(own, monkeypatch, tmp_path):
     used, before = [], jax.config.jax_compilation_cache_dir
     monkeypatch.setattr(load, "use_cache", used.append)
-    jax.config.update("jax_compilation_cache_dir", own)
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path) if own else None)
     try:
         run = load_run(made_run(), "averaged")
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
+        compilation_cache.reset_cache()  # which may have been made with that folder
     assert used == ([] if own else [run.config.train.compile_cache])
 
 
