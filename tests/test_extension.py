@@ -1,6 +1,7 @@
 """Custom code from a file: found, executed once, called with what it takes, and reported with its traceback."""
 
 import sys
+import types
 
 import pytest
 
@@ -29,6 +30,17 @@ def test_a_file_is_executed_again_if_a_module_in_its_files_is_edited(mine):
     assert load_object("mine.py:Norm") is first and first.word == "a"
     (mine.parent / "my_words.py").write_text("WORD = 'another'\n")
     assert load_object("mine.py:Norm").word == "another"
+
+
+def test_a_program_that_is_the_custom_file_itself_stays_importable(mine, monkeypatch):
+    """Functions of `__main__` cannot be pickled without it."""
+    program = types.ModuleType("__main__")
+    program.__file__ = str(mine)
+    monkeypatch.setitem(sys.modules, "__main__", program)
+    for number in (1, 2):
+        mine.write_text(f"number = {number}\n")
+        assert load_object("mine.py:number") == number
+    assert sys.modules.get("__main__") is program
 
 
 @pytest.mark.parametrize(

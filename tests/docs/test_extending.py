@@ -163,6 +163,12 @@ def test_an_error_in_an_optimizer_or_a_schedule_is_shown_where_it_is(mine, optio
     assert text.splitlines()[-1].strip() in caught.value.traceback
 
 
+def test_a_custom_optimizer_may_be_any_object_with_init_and_update(mine):
+    try_out(experiment(optimizer__name=mine("def mine(learning_rate): return optax.MultiSteps(optax.sgd(0.1), 2)")))
+    with pytest.raises(BadInput, match=r"mine: must return an optax.GradientTransformation, not float"):
+        try_out(experiment(optimizer__name=mine("def mine(learning_rate): return 0.1")))
+
+
 def test_a_loss_may_know_the_vocabulary(mine):
     text = "def mine(a, b, c): return label_smoothed_cross_entropy(a + jnp.zeros((1, 1, 20)), b, c)"
     try_out(experiment(train__loss=mine(text), model__vocab_size=20))
